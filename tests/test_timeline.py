@@ -164,6 +164,7 @@ async def test_forecast_agrees_with_what_forget_takes() -> None:
         assert len(forecast) == (await memory.stats()).memories - 3
         fading = forecast.next_below(100)
         assert len(fading) == len(forecast)
+        assert forecast.next_below(100, "gone") + forecast.next_below(100, "next") == fading
         now, parts, later = forecast.schedule(NOW + timedelta(days=200), 20)
         assert now == (await root.forget(faded_below=0.5, dry_run=True)).matched > 0
         assert now + sum(parts) + later == len(forecast)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +22,8 @@ MOST_MEMORIES = 100_000
 """How many memories a forecast reads at most."""
 PAGE = 2000
 """How many memories are read at once."""
+Which: TypeAlias = Literal["all", "next", "gone"]
+"""Memories to choose: all, those that are not below the threshold yet, or those that are."""
 FAR = to_microseconds(datetime(9999, 1, 1, tzinfo=UTC))
 """From here on, a time is too far away to be a date."""
 
@@ -77,12 +79,15 @@ class Forecast:
         places = np.minimum(((at[~gone & ~later] - now) / width).astype(np.int64), parts - 1)
         return int(gone.sum()), np.bincount(places, minlength=parts).tolist(), int(later.sum())
 
-    def next_below(self, limit: int) -> list[Fading]:
-        """Return the memories that fall below the threshold first, in that order."""
-        days = (to_microseconds(self.moment) - self._since) / DAY
-        now = strength(self._importance, days, self._uses, self.half_life)
+    def next_below(self, limit: int, which: Which = "all") -> list[Fading]:
+        """Return the memories that fall below the threshold first, in that order: all, the next, or those below now."""
+        moment = to_microseconds(self.moment)
+        now = strength(self._importance, (moment - self._since) / DAY, self._uses, self.half_life)
+        gone = self._below_at <= moment
+        chosen = {"all": gone | True, "next": ~gone, "gone": gone}[which]
+        order = np.argsort(self._below_at, kind="stable")
         found = []
-        for n in np.argsort(self._below_at, kind="stable")[:limit].tolist():
+        for n in order[chosen[order]][:limit].tolist():
             ref, importance, use = self._memories[n]
             at = self._below_at[n]
             found.append(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ...features.forecast import read_forecast
+from ...features.forecast import Which, read_forecast
 from ...recall.index_entry import HALF_LIFE
 from ..endpoint import Call, Example, Query, endpoint
 from .timeline import SHOWN
@@ -24,6 +24,7 @@ class ForecastQuery(Query):
     parts: Annotated[int, Meta(ge=1, le=400, description="In how many parts of that time to count.")] = 12
     points: Annotated[int, Meta(ge=2, le=400, description="Points of each curve.")] = 60
     limit: Annotated[int, Meta(ge=0, le=100, description="How many memories come with their curves.")] = 8
+    which: Annotated[Which, Meta(description="Which of them: all, those not below yet, or those below.")] = "all"
     id: Annotated[Name, Meta(description="Only the memory with this id.")] | None = None
 
 
@@ -87,7 +88,7 @@ async def forecast(call: Call, query: ForecastQuery) -> ForecastOut:
     gone, parts, later = found.schedule(until, query.parts)
     start = found.moment - timedelta(days=query.past_days)
     times = [start + (until - start) * n / (query.points - 1) for n in range(query.points)]
-    first = found.next_below(query.limit)
+    first = found.next_below(query.limit, query.which)
     records = await call.store.read([one.ref for one in first])
     return ForecastOut(
         now=found.moment,

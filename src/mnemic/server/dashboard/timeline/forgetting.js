@@ -1,10 +1,12 @@
 // Forgetting: the curves of the memories that fade first, and when each falls below a threshold.
 import { useMemo, useState } from "../vendor/preact.js";
-import { get } from "../api.js";
+import { get, post } from "../api.js";
 import { TimeAxis, bars, line, useWidth } from "./timechart.js";
-import { Card, Empty, Loaded, Select, Slider, day, html, number, plural, useLoad, useRested } from "../ui.js";
+import { Button, Card, Empty, Loaded, Select, Slider, attempt, day, html, number, plural, useLoad, useRested } from "../ui.js";
 
 const AHEAD = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
+const WHICH = [["next", "next to go"], ["gone", "below now"]];
+const MOST_ARCHIVED = 100; // How many can be archived at once, and brought back.
 const TOKENS = ["k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
 const HEIGHT = 150;
 const SCHEDULE = 44;
@@ -27,13 +29,14 @@ export function Curves({ forecast, curves, marked }) {
   </svg></div>`;
 }
 
-export function Forgetting({ scope, onOpen }) {
+export function Forgetting({ scope, onOpen, who }) {
   const [below, setBelow] = useState(0.5);
   const [halfLife, setHalfLife] = useState(30);
   const [days, setDays] = useState("90");
+  const [which, setWhich] = useState("next");
   const [marked, setMarked] = useState(null);
   const rested = useRested(JSON.stringify({ below, half_life_days: halfLife, days }), 120);
-  const forecast = useLoad((signal) => get("/forecast", { scope, parts: 15, limit: TOKENS.length, ...JSON.parse(rested) }, { signal }), [scope, rested]);
+  const forecast = useLoad((signal) => get("/forecast", { scope, which, parts: 15, limit: TOKENS.length, ...JSON.parse(rested) }, { signal }), [scope, rested, which]);
   return html`<${Card} title="Forgetting">
     <${Loaded} of=${forecast} lines=${6}>${(found) =>
       found.memories + found.pinned === 0
@@ -42,10 +45,13 @@ export function Forgetting({ scope, onOpen }) {
             <div class="forgetting-controls">
               <${Slider} label="Forget below importance" value=${below} onValue=${setBelow} min=${0.05} max=${5} step=${0.05} shown=${(value) => value.toFixed(2)} />
               <${Slider} label="Half-life without use" value=${halfLife} onValue=${setHalfLife} min=${1} max=${180} step=${1} shown=${(value) => plural(value, "day")} />
-              <${Select} label="Ahead" value=${days} onValue=${setDays} options=${AHEAD} />
+              <div class="forgetting-choices"><${Select} label="Ahead" value=${days} onValue=${setDays} options=${AHEAD} />
+                <${Select} label="Memories" value=${which} onValue=${setWhich} options=${WHICH} /></div>
             </div>
             ${found.fading.length > 0 && html`<${Curves} forecast=${found} marked=${marked} curves=${found.fading.map((one, i) => ({ token: TOKENS[i], values: one.curve }))} />`}
+            ${found.fading.length === 0 && html`<p class="muted">${which === "gone" ? "None is below the threshold now." : "All of them are below the threshold, or pinned."}</p>`}
             <${Schedule} found=${found} />
+            ${who?.rights.includes("erase") && found.gone > 0 && html`<${Archive} scope=${scope} found=${found} onDone=${forecast.reload} />`}
             <ul class="fading">${found.fading.map((one, i) => html`<li key=${`${one.scope}/${one.id}`}>
               <button type="button" class="record" onClick=${() => onOpen({ kind: "memory", id: one.id, scope: one.scope })}
                 onMouseEnter=${() => setMarked(i)} onMouseLeave=${() => setMarked(null)} onFocus=${() => setMarked(i)} onBlur=${() => setMarked(null)}>
@@ -54,6 +60,21 @@ export function Forgetting({ scope, onOpen }) {
               </button></li>`)}</ul>
           </div>`}<//>
   <//>`;
+}
+
+/** Moves what is below the threshold to the archive of its scope, from which it can be brought back. */
+function Archive({ scope, found, onDone }) {
+  const limits = { below: found.below, half_life_days: found.half_life_days };
+  const run = async () => {
+    const listed = await get("/forecast", { scope, which: "gone", limit: MOST_ARCHIVED, parts: 1, points: 2, ...limits });
+    const back = async () => {
+      for (const one of listed.fading) await post("/memories/restore", { id: one.id }, { query: { scope: one.scope } });
+      onDone();
+    };
+    const send = () => post("/forget", { faded_below: found.below, half_life: found.half_life_days * 86_400, kinds: ["memory"], archive: true }, { query: { scope } });
+    if (await attempt(send, { done: `${plural(found.gone, "memory", "memories")} archived`, undo: found.gone <= MOST_ARCHIVED ? back : undefined })) onDone();
+  };
+  return html`<div class="row"><${Button} icon="empty" onClick=${run}>Archive ${plural(found.gone, "memory", "memories")} below ${Number(found.below.toPrecision(3))}<//></div>`;
 }
 
 function fate(one, found) {

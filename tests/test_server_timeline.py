@@ -79,7 +79,7 @@ def test_records_come_newest_first_and_one_by_one(client: httpx.Client) -> None:
         ("timeline/records?cursor=x", "cursor"),
         ("forecast?below=0", "below"),
         ("forecast?half_life_days=-1", "half_life_days"),
-        ("sessions/visit-21/fit?scope=acme/alice&max_tokens=5", "system message and the user's last message"),
+        ("sessions/visit-21/fit?scope=acme/alice&max_tokens=0", "max_tokens"),
     ],
 )
 def test_bad_questions_are_refused(client: httpx.Client, path: str, said: str) -> None:
@@ -134,6 +134,9 @@ def test_a_session_as_a_chat(client: httpx.Client, url: str) -> None:
             seen += 1
             calls = {call["id"] for one in said + gone for call in one["calls"]}
             assert {id for one in said + gone for id in one["answers"]} == calls
+            small = get(client, f"{path}/fit", max_tokens=5, **query)
+            assert small["ids"] == []
+            assert "the system message and the user's last message need" in small["problem"]
             for budget in (200, 400):
                 fit = get(client, f"{path}/fit", max_tokens=budget, **query)
                 window = {message.id for message in session.window(budget)}

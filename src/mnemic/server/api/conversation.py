@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ...errors import NotFoundError
+from ...errors import BudgetError, NotFoundError
 from ...features.summary import SUMMARY_ID, SUMMARY_KEY
 from ...features.turns import fill_window
 from ...records import ARCHIVED, MESSAGE, SUMMARY, TITLE, Ref
@@ -132,21 +132,29 @@ class FitQuery(Query):
 
 
 class Fit(Struct, kw_only=True, frozen=True):
-    """Messages of a session that fit a budget, by their ids; whether its summary does; and the tokens of all."""
+    """Messages of a session that fit a budget, by their ids; whether its summary does; and the tokens of all.
+
+    Without any, `problem` says what must be in a window and does not fit.
+    """
 
     ids: list[str]
     summary: bool
     tokens: int
+    problem: str | None = None
 
 
 @endpoint(
     "GET", "/api/v1/sessions/{name}/fit", right="read", summary="Say what fits a budget of tokens", tag="sessions",
     example=Example(
-        path={"name": "monday"}, query={"max_tokens": 100}, answer={"ids": ["m1"], "summary": False, "tokens": 8}
+        path={"name": "monday"}, query={"max_tokens": 100},
+        answer={"ids": ["m1"], "summary": False, "tokens": 8, "problem": None},
     ),
 )  # fmt: skip
 async def session_fit(call: Call, name: str, query: FitQuery) -> Fit:
     """The same choice as `window`, without the messages: the ids of those that fit."""
-    window = await fill_window(call.store, call.path / name, call.memory._tokens, query.max_tokens)
+    try:
+        window = await fill_window(call.store, call.path / name, call.memory._tokens, query.max_tokens)
+    except BudgetError as error:
+        return Fit(ids=[], summary=False, tokens=0, problem=str(error))
     keys = window.keys
     return Fit(ids=sorted(keys - {SUMMARY_ID}), summary=SUMMARY_ID in keys, tokens=query.max_tokens - window.left)

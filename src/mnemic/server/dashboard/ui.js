@@ -258,13 +258,17 @@ export const Dialog = ({ title, onClose, side, actions, children }) => {
       <div class="dialog-content">${children}</div>
       ${actions && html`<footer class="row end">${actions}</footer>`}
     </div>
+    <${Toasts} />
   </dialog>`;
 };
 
 let toasts = [];
 let toastCount = 0;
-let showToasts = () => {};
-const setToasts = (next) => showToasts((toasts = next));
+const toastPlaces = []; // The last one shows them: what is under an open dialog cannot be clicked.
+function setToasts(next) {
+  toasts = next;
+  toastPlaces.forEach((show, i) => show(i === toastPlaces.length - 1 ? toasts : []));
+}
 
 /** Say something for some seconds; with `undo`, a function, there is a button for it. `tone` "danger" is an error. */
 export function toast(text, { undo, tone } = {}) {
@@ -285,12 +289,13 @@ export async function attempt(change, { done, undo } = {}) {
   }
 }
 
-/** Where toasts appear; the shell has one. */
+/** Where toasts appear: in the shell, and in an open dialog. */
 export function Toasts() {
-  const [shown, setShown] = useState(toasts);
+  const [shown, setShown] = useState([]);
   useEffect(() => {
-    showToasts = setShown;
-    return () => (showToasts = () => {});
+    toastPlaces.push(setShown);
+    setToasts(toasts);
+    return () => (toastPlaces.splice(toastPlaces.indexOf(setShown), 1), setToasts(toasts));
   }, []);
   return html`<div class="toasts" role="status" aria-live="polite">
     ${shown.map((one) => html`<div key=${one.id} class=${joined("toast", one.tone)}>

@@ -230,7 +230,7 @@ function Scopes({ scope, params, go }) {
         ? html`<${Empty} title="No scopes below this one">Everything here is in ${scope || "/"} itself.<//>`
         : rows.length === 0
           ? html`<${Empty} title="No scope matches">None of ${plural(value.items.length, "scope")} has this in its path.<//>`
-          : html`<div class="table-frame" role="region" aria-label="Scopes" tabindex="0"><table class="scopes">
+          : html`<div class="table-frame" role="region" aria-label="Table of scopes" tabindex="0"><table class="scopes">
               <thead><tr><${Head} name="scope" title="Scope" />${COLUMNS.map(([name, title]) => html`<${Head} key=${name} name=${name} title=${title} class=${`end ${FEW.includes(name) ? "" : "roomy"}`} />`)}<${Head} name="last_activity" title="Last change" class="end" /></tr></thead>
               <tbody>${rows.slice(0, most).map(([one, depth]) => html`<tr key=${one.path}>
                 <td><span class="branch d${Math.min(depth, 6)}">

@@ -34,6 +34,7 @@ export default function TimelinePage({ scope, params, go, who }) {
   }, [scope, rested, given, buckets, !width]);
   useMore(timeline);
   const found = timeline.value;
+  const busy = timeline.loading || rested !== JSON.stringify(range) || filters.min_importance !== min;
   const shown = range ?? (found ? [Date.parse(found.since), Date.parse(found.until)] : null);
   const zoom = (factor, around = 0.5) => shown && setRange(zoomed(shown, factor, around));
   const move = (share) => shown && setRange(shown.map((time) => time + share * (shown[1] - shown[0])));
@@ -49,7 +50,7 @@ export default function TimelinePage({ scope, params, go, who }) {
     <div class="stack">
       <${Card} aria-label="Along time">
         <${Filters} ...${{ kinds, roles, min, change }} />
-        <div ref=${place} class="timeline">
+        <div ref=${place} class="timeline" aria-busy=${busy ? "true" : "false"}>
           ${timeline.error
             ? html`<${ErrorBox} error=${timeline.error} onRetry=${timeline.reload} />`
             : !found

@@ -55,11 +55,11 @@ export function Conversation({ path, at, go, who, onBack, onChanged }) {
 function useFit(path, budget, session) {
   const rested = useRested(budget, 60);
   const found = useLoad(
-    async (signal) => (rested === null ? null : get(`${urlOf(path)}/fit`, { scope: parentOf(path), max_tokens: rested }, { signal })),
+    async (signal) => (rested === null ? null : { budget: rested, ...(await get(`${urlOf(path)}/fit`, { scope: parentOf(path), max_tokens: rested }, { signal })) }),
     [path, rested, session?.last_activity, session?.messages],
   );
   const ids = useMemo(() => (budget !== null && found.value ? new Set(found.value.ids) : budget !== null && found.error ? new Set() : null), [found.value, found.error, budget === null]);
-  return { ids, summary: found.value?.summary ?? false, tokens: found.value?.tokens ?? 0, error: budget === null ? null : found.error };
+  return { ids, summary: found.value?.summary ?? false, tokens: found.value?.tokens ?? 0, budget: found.value?.budget ?? 0, problem: found.value?.problem ?? null, error: budget === null ? null : found.error };
 }
 
 /** Messages are hidden at once and deleted when there is no undo any more, or when the page is left. */
@@ -112,7 +112,9 @@ function Head({ found, budget, setBudget, fit, shown }) {
       ${budget !== null && html`<${Slider} label="Budget in tokens" value=${budget} onValue=${setBudget} min=${10} max=${most} step=${10} shown=${number} />
         <p class="small" role="status">${fit.error
           ? html`<span class="error-text">${fit.error.message}</span>`
-          : fit.ids && html`${plural(fit.ids.size, "message")} of ${number(found.messages)} fit${fit.summary ? ", with the summary" : ""}: ${number(fit.tokens)} of ${number(budget)} tokens.`}</p>`}
+          : fit.ids && fit.problem
+          ? html`<span class="error-text">${fit.problem}</span>`
+          : fit.ids && html`${plural(fit.ids.size, "message")} of ${number(found.messages)} fit${fit.summary ? ", with the summary" : ""}: ${number(fit.tokens)} of ${number(fit.budget)} tokens.`}</p>`}
     </div>
   </div>`;
 }

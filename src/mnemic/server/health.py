@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from starlette.responses import Response
 
-from ..errors import MnemicError
+from ..errors import AccessDeniedError, MnemicError
 from ..memory import AsyncMemory
 from .endpoint import Call, Example, endpoint
 from .problems import RequestError
@@ -82,6 +82,8 @@ async def prometheus(call: Call) -> Response:
     """Figures of HTTP, of the library's operations, of recall and of the process, as Prometheus reads them."""
     from prometheus_client import CollectorRegistry, generate_latest
 
+    if call.access.scope.path:
+        raise AccessDeniedError("the figures are those of the whole server, and the key is for a part of it")
     registry = CollectorRegistry()
     registry.register(call.request.app.state.figures)
     text = generate_latest(registry)

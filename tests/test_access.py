@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,22 @@ def test_a_server_that_needs_keys_is_closed_without_any(settings: Settings) -> N
         assert client.get(STATS).status_code == 401
         assert client.post("/api/v1/keys", json={"name": "a", "rights": list(RIGHTS)}).status_code == 401
         assert client.get("/live").status_code == client.get("/ready").status_code == 200
+
+
+def test_a_request_that_a_proxy_forwards_is_not_from_this_machine() -> None:
+    with serving() as client:
+        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host"):
+            assert client.get(STATS, headers={header: "127.0.0.1"}).status_code == 401
+
+
+def test_another_machine_needs_a_key_however_the_server_listens() -> None:
+    async def ask(host: str) -> int:
+        async with mnemic.open_async("memory://") as memory:
+            transport = httpx.ASGITransport(build_app(memory, Settings()), client=(host, 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                return (await client.get(STATS)).status_code
+
+    assert [asyncio.run(ask(host)) for host in ("127.0.0.1", "::1", "10.0.0.7")] == [200, 200, 401]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import DURATION, SCOPE, TIME, StoreChoice, _Type, default_store_options, json_option, open_store
+from .options import SCOPE, TIME, DurationType, StoreChoice, default_store_options, json_option, open_store
 from .output import brief, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RIGHTS = ("read", "write", "erase", "admin")
 
 
-class ExpiryType(_Type):
+class ExpiryType(DurationType):
     """When a key expires: after a duration, at a time, or never."""
 
     name = "WHEN"
@@ -33,7 +33,7 @@ class ExpiryType(_Type):
             return None
         if value == "now":
             return timedelta(0)
-        return (DURATION if value[-1:] in "smhdw" else TIME).convert(value, param, ctx)
+        return super().convert(value, param, ctx) if value[-1:] in "smhdw" else TIME.convert(value, param, ctx)
 
 
 EXPIRY = ExpiryType()

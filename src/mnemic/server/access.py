@@ -50,6 +50,8 @@ PROBES = ("/live", "/ready")
 DASHBOARD = "/dashboard/"
 CLOSED = ("/dashboard/session", "/dashboard/logout")
 """Paths below the dashboard that need a login; the others are its files, which are the same for everyone."""
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers that a proxy adds: who asks is then not on this machine."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="mnemic"'}
 HEADERS = {
     "Cache-Control": "private, no-cache",
@@ -126,6 +128,7 @@ class Authenticator:
     async def authenticate(self, request: Request) -> Access:
         """Return who makes a request; raises RequestError with status 401 or 403."""
         if not await self.needs_key():
+            _check_local(request)
             return OPEN
         header = request.headers.get("authorization")
         if header is not None:
@@ -226,6 +229,14 @@ def _access_of(key: ApiKey, login: Login | None = None) -> Access:
         key=key.id,
         csrf=None if login is None else login.csrf,
     )
+
+
+def _check_local(request: Request) -> None:
+    """Raise RequestError for a request from another machine, which a proxy, or another way to listen, lets in."""
+    if request.client is not None and not is_loopback(request.client.host):
+        raise RequestError(401, "Other machines need a key: make one with `mnemic keys create`.", CHALLENGE)
+    if any(name in request.headers for name in FORWARDED):
+        raise RequestError(401, "Behind a proxy, a key is needed: make one with `mnemic keys create`.", CHALLENGE)
 
 
 def _refused() -> RequestError:

@@ -26,7 +26,7 @@ from .connection import connections
 from .health import operations
 from .limits import Limiter
 from .observing import Figures
-from .settings import Settings
+from .settings import Settings, is_loopback
 
 __all__ = ["serve"]
 
@@ -116,10 +116,11 @@ async def _serve(
     async with opening as memory:
         app = build_app(memory, settings)
         await app.state.authenticator.prepare()
+        open_to_all = not await app.state.authenticator.needs_key()
         address = _address(settings, listening)
 
         def tell() -> None:
-            for line in start_message(settings, memory, address, new=new):
+            for line in start_message(settings, memory, address, new=new, open_to_all=open_to_all):
                 say(line)
             if started is not None:
                 started(f"{address}/dashboard/")
@@ -154,16 +155,21 @@ async def _is_new(store: str) -> bool:
     return False
 
 
-def start_message(settings: Settings, memory: AsyncMemory, address: str, *, new: bool = False) -> Iterator[str]:
+def start_message(
+    settings: Settings, memory: AsyncMemory, address: str, *, new: bool = False, open_to_all: bool = False
+) -> Iterator[str]:
     """Yield the lines that tell what is served, and where."""
     durable = Capability.DURABLE in memory._backend.capabilities
     kept = "durable: what is answered is stored" if durable else "NOT durable: all is lost when the server stops"
     yield f"store      {printable(memory.url)} ({'new, ' if new else ''}{kept})"
+    yield f"access     {'everyone on this machine, until there is a key' if open_to_all else 'with a key or a token'}"
     yield f"API        {address}/api/v1"
     if settings.mcp:
         yield f"MCP        {address}/mcp/SCOPE"
     if settings.dashboard:
         yield f"dashboard  {address}/dashboard/"
+    if not (is_loopback(settings.host) or settings.tls_cert or settings.trusted_proxies):
+        yield "WARNING    keys and content are sent unencrypted: set tls_cert and tls_key, or use a proxy with HTTPS"
 
 
 def _address(settings: Settings, listening: socket.socket) -> str:

@@ -53,6 +53,18 @@ def test_it_can_be_turned_off() -> None:
         assert client.get("/dashboard/").status_code == 404
 
 
+def test_a_page_does_not_style_what_belongs_to_another() -> None:
+    """All style sheets are loaded together, so a class has its rules in one of them."""
+    places: dict[str, set[str]] = {}
+    for path in FOLDER.rglob("*.css"):
+        if path.parent.name != "vendor":
+            rules = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+            for selectors in re.findall(r"([^{}]+)\{", rules):
+                for name in re.findall(r"(?:^|,)\s*\.([\w-]+)", selectors):
+                    places.setdefault(name, set()).add(path.name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page(dashboard: Dashboard, name: str) -> None:
     """No fault, nothing wider than the window, nothing that axe-core finds, in both sizes and themes."""

@@ -29,7 +29,7 @@ export default function Audit({ scope, params, go }) {
   if (pages.error?.status === 404 || pages.error?.title === "No audit log") return html`<${Page} title="Audit" about=${about}><${Off} /><//>`;
   return html`<${Page} title="Audit" about=${about} actions=${html`<${Button} onClick=${pages.reload}>Refresh<//>`}>
     <div class="stack">
-      <${Card}><div class="filters">
+      <${Card}><div class="audit-filters">
         <${Text} label="From" type="date" value=${given.since} onValue=${set("since")} />
         <${Text} label="Until" type="date" value=${given.until} onValue=${set("until")} />
         <${Text} label="Actor" placeholder="Anyone" value=${given.actor} onValue=${set("actor")} />

@@ -91,7 +91,7 @@ function Made({ made, onClose }) {
   return html`<${Dialog} title="Key for ${made.name}" onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>I have stored it<//>`}>
     <div class="stack">
       <p>This is the only time that it is shown. Whoever has it may use the scope <strong>${made.scope || "/"}</strong> with the rights ${made.rights.join(", ")}.</p>
-      <div class="row copyable" ref=${field}><${Text} label="API key" quiet readonly value=${made.secret} class="mono" onFocus=${(event) => event.target.select()} />
+      <div class="row new-key" ref=${field}><${Text} label="API key" quiet readonly value=${made.secret} class="mono" onFocus=${(event) => event.target.select()} />
         <${Button} icon=${copied ? "check" : "copy"} onClick=${copy}>${copied ? "Copied" : "Copy"}<//></div>
       <p class="muted small">In programs: <code>mnemic.open("${location.origin}")</code> with the variable <code>MNEMIC_API_KEY</code>, or the header <code>Authorization: Bearer …</code>.</p>
     </div>

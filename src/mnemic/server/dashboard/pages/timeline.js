@@ -87,7 +87,7 @@ async function openOnly(scope, since, until, filters, setOpen) {
 function Filters({ kinds, roles, min, change }) {
   const toggled = (list, one) => (list.includes(one) ? list.filter((other) => other !== one) : [...list, one]).join(",");
   const spoken = !kinds.length || kinds.includes("message") || kinds.includes("archived");
-  return html`<div class="filters">
+  return html`<div class="timeline-filters">
     <div class="field" role="group" aria-label="Kinds"><span class="label">Kinds</span><div class="chips">
       ${KINDS.map((one) => html`<button key=${one.kind} type="button" class="chip" aria-pressed=${kinds.includes(one.kind) ? "true" : "false"}
         onClick=${() => change({ kinds: toggled(kinds, one.kind) })}><span class="kind ${one.token}">${one.name}</span></button>`)}

@@ -51,9 +51,7 @@ PICTURES: dict[str, tuple[Callable[[Visit], None], Theme, int]] = {
     "recall": (recall_lab, "light", 800),
     "timeline": (open_page("timeline", scope="acme/alice"), "dark", 1040),
     "sessions": (session, "light", 800),
-    "overview": (open_page("overview"), "light", 800),
     "facts": (open_page("facts", scope="acme/alice"), "dark", 800),
-    "notes": (open_page("notes", scope="acme/alice", key="preferences"), "light", 800),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -17,7 +16,7 @@ from ..access import Authenticator
 from ..endpoint import Answer, Body, Call, Example, Query, endpoint
 from ..keys import ApiKey
 from ..logins import begin_login
-from .values import Name
+from .values import Moment, Name
 
 ID = "8f14e45fceea167a"
 KEY = {
@@ -45,13 +44,13 @@ class KeyBody(Body):
     name: Name
     rights: Annotated[list[Right], Meta(min_length=1, max_length=len(RIGHTS))]
     scope: Annotated[str, Meta(description="A path such as `acme/alice`; empty is everything.")] | UnsetType = UNSET
-    expires: datetime | None = None
+    expires: Moment | None = None
 
 
 class KeyChange(Body):
     """When a key expires; null is never."""
 
-    expires: datetime | None
+    expires: Moment | None
 
 
 class CreatedKey(ApiKey, frozen=True, kw_only=True):

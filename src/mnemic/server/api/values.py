@@ -25,7 +25,7 @@ Text: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\x00]*$
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 """A time with its timezone."""
 Seconds: TypeAlias = Annotated[float, Meta(ge=0.001, le=MAX_TTL.total_seconds(), description="In seconds.")]
-Number: TypeAlias = Annotated[float, Meta(ge=-(2**53), le=2**53)]
+Number: TypeAlias = Annotated[float, Meta(ge=-(2**50), le=2**50)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Importance: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
 Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=10_000_000)]

@@ -25,7 +25,7 @@ from http_server import serving
 from mnemic.errors import InvalidValueError
 from mnemic.records import ScopePath
 from mnemic.server import access, logins, tokens
-from mnemic.server.access import RIGHTS
+from mnemic.server.access import RIGHTS, AccessMiddleware, Authenticator
 from mnemic.server.app import build_app
 from mnemic.server.keys import ApiKeys, NewKey, parse_key
 from mnemic.server.serving import serve
@@ -213,6 +213,35 @@ def test_a_key_that_is_revoked_on_the_server_stops_at_once(url: str) -> None:
         assert [key["id"] for key in listed] == [admin.key.id]
         listed = client.get("/api/v1/keys?revoked=true", headers=bearer(admin.secret)).json()["items"]
         assert {key["id"] for key in listed} == {admin.key.id, other.key.id}
+
+
+def test_a_stream_ends_with_the_key_that_it_was_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "CACHED_SECONDS", -1.0)
+    sent: list[dict[str, Any]] = []
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    async def main() -> None:
+        async with mnemic.open_async("memory://") as memory:
+            known = Authenticator(memory, Settings(require_key=True))
+            made = await known.keys.create("bot", "acme", ["read"])
+            headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {made.secret}".encode())]
+            scope = {"type": "http", "method": "GET", "path": "/x", "headers": headers, "client": ("127.0.0.1", 1)}
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+                if len(sent) == 4:
+                    await known.keys.revoke(made.key.id)
+                assert len(sent) < 9
+
+            await AccessMiddleware(endless, known, Settings(), ())(scope, None, send)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+    assert [message.get("body") for message in sent] == [None, b"x", b"x", b"x", b""]
+    assert sent[-1]["more_body"] is False
 
 
 def test_an_admin_of_a_scope_only_has_the_keys_of_that_scope(url: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from datetime import datetime
 from hmac import compare_digest
 from ipaddress import ip_address
-from time import monotonic
+from time import monotonic, time
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -73,6 +73,8 @@ class Access(Struct, frozen=True, kw_only=True):
     key: str | None = None
     csrf: str | None = None
     """The token of the login, if there is one."""
+    ends: float | None = None
+    """When a JWT expires, in seconds since 1970."""
 
 
 OPEN = Access(name="loopback")
@@ -148,6 +150,14 @@ class Authenticator:
             raise RequestError(403, "A change with a cookie needs the header X-CSRF-Token.")
         return _access_of(key, login)
 
+    async def still_allows(self, access: Access) -> bool:
+        """Return whether an access that was granted some time ago would still be."""
+        if access.ends is not None:
+            return time() < access.ends
+        if access.key is None:
+            return not await self.needs_key()
+        return not access.rights or await self._valid(access.key) is not None
+
     def login_of(self, request: Request) -> Login | None:
         """Return the login of a request's cookie, if it has one."""
         cookie = request.cookies.get(cookie_name(request))
@@ -177,7 +187,13 @@ class Authenticator:
             except TokenError as error:
                 LOG.info("a JWT was refused: %s", error)
                 raise _refused() from None
-            return Access(name=claims.subject, scope=claims.scope, rights=claims.rights, key=f"jwt {claims.subject}")
+            return Access(
+                name=claims.subject,
+                scope=claims.scope,
+                rights=claims.rights,
+                key=f"jwt {claims.subject}",
+                ends=claims.expires,
+            )
         key = await self.key_of(credential)
         if key is None:
             raise _refused()
@@ -263,15 +279,26 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Message) -> None:
+        request = Request(scope)
+        client = request.client.host if request.client else None
+        access: Access | None = None
+        checked, ended = monotonic(), False
+
+        async def guarded(message: Message) -> None:
+            nonlocal checked, ended
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(raw=message["headers"])
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+            elif message.get("more_body") and access is not None and monotonic() - checked > CACHED_SECONDS:
+                # A stream may outlast the key that it was begun with.
+                checked = monotonic()
+                if not await self._authenticator.still_allows(access):
+                    ended = True
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    raise ConnectionError("the key of the stream is no longer valid")
             await send(message)
 
-        request = Request(scope)
-        client = request.client.host if request.client else None
         try:
             if scope["path"] not in PROBES:
                 self._check_host(request)
@@ -281,11 +308,15 @@ class AccessMiddleware:
             else:
                 access = await self._authenticator.authenticate(request)
         except Exception as error:
-            await problem_of(error)(scope, receive, with_headers)
+            await problem_of(error)(scope, receive, guarded)
             return
         scope[ACCESS] = access
-        with Acting(access.name, None, client):
-            await self._app(scope, receive, with_headers)
+        try:
+            with Acting(access.name, None, client):
+                await self._app(scope, receive, guarded)
+        except Exception:
+            if not ended:
+                raise
 
     def _is_public(self, path: str) -> bool:
         return path in self._public or (path.startswith(DASHBOARD) and path not in CLOSED)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+import mnemic
 from browser import Dashboard, Visit
+from http_server import serving
+from mnemic.features.facts import Fact, to_record
+from mnemic.records import ScopePath
+from mnemic.store.query import Put, Write
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 WHERE = {"scope": "facts"}
@@ -164,3 +171,32 @@ def test_a_scope_without_facts_leads_to_those_below(dashboard: Dashboard) -> Non
         page.get_by_role("link", name="globex/erin").click()
         page.get_by_role("button", name="Erin").click()
         expect(page.get_by_role("region", name="Erin")).to_contain_text("reviews cache")
+
+
+def test_of_too_many_facts_the_newest_are_shown_and_a_search_loads_the_others(browser: Browser, file_url: str) -> None:
+    scope = ScopePath("large")
+    facts = [
+        Fact(subject=f"name {n}", predicate="follows", object=f"name {n - 1}", valid_from=DAY) for n in range(2005)
+    ]
+
+    async def fill() -> None:
+        async with mnemic.open_async(file_url) as memory:
+            for start in range(0, len(facts), 500):
+                puts = tuple(Put(to_record(fact, scope)) for fact in facts[start : start + 500])
+                await memory._store.write(Write(puts))
+
+    thread = Thread(target=lambda: asyncio.run(fill()))  # Playwright has an event loop in this one
+    thread.start()
+    thread.join()
+    with serving(file_url) as client:
+        with Dashboard(browser, str(client.base_url).rstrip("/")).visit() as visit:
+            page = visit.open("facts", scope="large", view="table")
+            expect(page.get_by_text("Showing the newest 2,000 of 2,005 facts.")).to_be_visible()
+            page.get_by_role("combobox", name="Find a name").fill("name 2")
+            page.get_by_role("button", name="Find").click()
+            expect(page.get_by_role("region", name="name 2", exact=True)).to_contain_text("name 3 follows name 2")
+            expect(page.get_by_text("Showing the newest 2,002 of 2,005 facts.")).to_be_visible()
+            page.get_by_role("button", name="Close").click()
+            page.get_by_role("combobox", name="Find a name").fill("nobody")
+            page.get_by_role("button", name="Find").click()
+            expect(page.get_by_text("No fact mentions “nobody”.")).to_be_visible()

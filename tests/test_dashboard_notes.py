@@ -25,12 +25,13 @@ def api(dashboard: Dashboard) -> Iterator[httpx.Client]:
 def test_notes_are_browsed_as_a_tree_and_read(dashboard: Dashboard, api: httpx.Client) -> None:
     with dashboard.visit() as visit:
         page = visit.open("notes", **WHERE)
-        page.get_by_role("button", name="week").click()
+        tree = page.locator(".tree").first
+        tree.get_by_role("button", name="week").click()
         expect(page.get_by_text('"monday": "rest"')).to_be_visible()
         expect(page.get_by_text("about plans/week")).to_be_visible()
         page.get_by_role("searchbox", name="Filter notes").fill("todo")
-        expect(page.get_by_role("button", name="week")).to_have_count(0)
-        page.get_by_role("button", name="todo").click()
+        expect(tree.get_by_role("button", name="week")).to_have_count(0)
+        tree.get_by_role("button", name="todo").click()
         expect(page.get_by_role("region", name="todo")).to_contain_text("call")
         visit.check_accessibility()
 
@@ -113,5 +114,5 @@ def test_a_scope_without_notes_leads_to_those_below(dashboard: Dashboard) -> Non
     with dashboard.visit() as visit:
         page = visit.open("notes")
         page.get_by_role("link", name="globex/dan").click()
-        page.get_by_role("button", name="flags").click()
+        page.get_by_role("region", name="Changed last").get_by_role("button", name="build/flags").click()
         expect(page.get_by_text('"timeout_s": 600')).to_be_visible()

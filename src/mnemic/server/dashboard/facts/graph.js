@@ -6,6 +6,7 @@ import { Button, html } from "../ui.js";
 
 const TURN = 2.399963; // the golden angle: a spiral without overlaps to begin with
 const MANY = 300;
+const LABELED = 40; // A graph with at most so many names shows all of them.
 
 /** Whether a fact was true at a time in milliseconds. */
 export const trueAt = (fact, at) => fact.begins <= at && at < fact.ends;
@@ -108,6 +109,7 @@ export function FactGraph({ facts, at, selected, onSelect }) {
       const center = now.current.selected ?? hovered;
       return !center || !graph.hasNode(center) || name === center || graph.areNeighbors(name, center);
     };
+    const small = graph.order <= LABELED;
     const few = (center) => Boolean(center) && graph.hasNode(center) && graph.degree(center) <= 30;
     let drawn;
     try {
@@ -126,7 +128,7 @@ export function FactGraph({ facts, at, selected, onSelect }) {
         minEdgeThickness: 1,
         minCameraRatio: 0.02,
         maxCameraRatio: 4,
-        stagePadding: 48,
+        stagePadding: 60,
         defaultDrawNodeLabel: (context, data, settings) => drawLabel(context, data, settings, colors, false),
         defaultDrawNodeHover: (context, data, settings) => drawLabel(context, data, settings, colors, true),
         nodeReducer: (name, data) => {
@@ -137,7 +139,7 @@ export function FactGraph({ facts, at, selected, onSelect }) {
             hidden: !visible,
             color: close ? (name === now.current.selected ? colors.accent : colors[data.token]) : colors.line,
             label: close ? data.label : null,
-            forceLabel: close && few(now.current.selected),
+            forceLabel: close && (small || few(now.current.selected)),
             highlighted: name === now.current.selected,
             zIndex: close ? 1 : 0,
           };
@@ -150,8 +152,8 @@ export function FactGraph({ facts, at, selected, onSelect }) {
             ...data,
             hidden: !shown.length,
             color: close && center ? colors.accent : close ? colors["line-strong"] : colors.line,
-            label: close && (few(center) || graph.size <= 60) ? [...new Set(shown.map((fact) => fact.predicate))].join(", ").slice(0, 60) : null,
-            forceLabel: close && few(center),
+            label: close && (small || few(center)) ? [...new Set(shown.map((fact) => fact.predicate))].join(", ").slice(0, 60) : null,
+            forceLabel: close && (small || few(center)),
             zIndex: close ? 1 : 0,
           };
         },

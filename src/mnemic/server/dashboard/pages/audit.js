@@ -1,7 +1,7 @@
 // Audit: who changed what, newest first, filtered; and what the log can and cannot prove.
 import { useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, minute, number, usePages, useRested } from "../ui.js";
+import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, number, usePages, useRested } from "../ui.js";
 
 const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch"];
 const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "journal", "progress", "lease", "fact-guard", "embedder"];
@@ -61,7 +61,7 @@ const COLUMNS = [
 
 function Entry({ entry, onClose, go }) {
   const rows = [
-    ["Time", `${minute(entry.time)} (${entry.time})`],
+    ["Time", entry.time.replace("T", " ").replace("Z", " UTC")],
     ["Operation", html`<${Operation} name=${entry.operation} unsure=${entry.unsure} />`],
     ["Scope", entry.scope || "/"],
     ["Kind", entry.kind],

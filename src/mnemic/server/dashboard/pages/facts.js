@@ -1,10 +1,10 @@
 // Facts: who and what is known, how it is connected, when that was true, and where it came from.
-import { useEffect, useMemo, useState } from "../vendor/preact.js";
+import { useMemo, useState } from "../vendor/preact.js";
 import { get, inPath } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
 import { add, change, correct, drop, end, find, read } from "../facts/changes.js";
 import { FactGraph, namesOf, trueAt } from "../facts/graph.js";
-import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Table, Tabs, Text, Time, day, html, minute, number, percent, plural, toast, useLoad } from "../ui.js";
+import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Table, Tabs, Text, Time, attempt, day, html, minute, number, percent, plural, toast, useLoad } from "../ui.js";
 
 const MOST = 2000;
 const ROWS = 100;
@@ -23,7 +23,7 @@ export default function Facts({ scope, params, go, who }) {
       ${(graph) =>
         graph.total
           ? html`<${View} key=${scope} graph=${graph} scope=${scope} params=${params} go=${go} reload=${loaded.reload} onEdit=${writes ? setDialog : null} />`
-          : html`<${Card}><${Elsewhere} scope=${scope} count="facts" page="facts" icon="facts" title="No facts in this scope">
+          : html`<${Card}><${Elsewhere} scope=${scope} noun="fact" page="facts" icon="facts" title="No facts in this scope">
               An agent adds facts as it learns; a program adds them with <code>scope.facts.add("Alice", "lives_in", "Oslo")</code>.
             <//><//>`}
     <//>
@@ -44,24 +44,28 @@ function View({ graph, scope, params, go, reload, onEdit }) {
   const view = params.view === "table" ? "table" : "graph";
   const select = (name) => go(null, { ...params, name }, { replace: true });
   const names = useMemo(() => namesOf(facts), [facts]);
-  const open = async (name) => {
-    if (!names.some(([one]) => one === name) && graph.total > facts.length) {
-      const found = [...(await find(scope, { subject: name })), ...(await find(scope, { object: name }))];
-      if (found.length) setMore((last) => [...last, ...found]);
-      else return toast(`No fact mentions “${name}”.`, { tone: "danger" });
-    } else if (!names.some(([one]) => one === name)) return toast(`No fact mentions “${name}”.`, { tone: "danger" });
-    select(name);
+  /** Select what somebody typed: a name as it is, also one that is not loaded yet, or else the first that contains it. */
+  const search = async (text) => {
+    const word = text.toLowerCase();
+    const exact = names.find(([name]) => name.toLowerCase() === word);
+    if (exact) return select(exact[0]);
+    if (graph.total > facts.length) {
+      const found = (await Promise.all([find(scope, { subject: text }), find(scope, { object: text })])).flat();
+      if (found.length) return setMore((last) => [...last, ...found]), select(text);
+    }
+    const similar = names.find(([name]) => name.toLowerCase().includes(word));
+    return similar ? select(similar[0]) : toast(`No fact mentions “${text}”.`, { tone: "danger" });
   };
   const valid = facts.filter((fact) => trueAt(fact, moment));
   return html`
     <div class="facts-head">
       <${Tabs} label="View" value=${view} onValue=${(view) => go(null, { ...params, view: view === "graph" ? null : view }, { replace: true })}
         options=${[["graph", "Graph"], ["table", "Table"]]} />
-      <${Search} names=${names} onName=${open} />
+      <${Search} names=${names} onText=${(text) => attempt(() => search(text))} />
     </div>
     <${TimeBar} facts=${facts} at=${at} now=${now} onAt=${setAt} valid=${valid.length} />
     ${graph.total > facts.length && html`<p class="muted small">Showing the newest ${number(facts.length)} of ${number(graph.total)} facts. Search a name to load all of its facts.</p>`}
-    <div class="facts-body">
+    <div class="facts-body ${view === "table" && !selected ? "alone" : ""}">
       <${Card} flush class="card flush stacked">
         ${view === "graph"
           ? html`<${FactGraph} facts=${facts} at=${moment} selected=${selected} onSelect=${select} />`
@@ -70,21 +74,18 @@ function View({ graph, scope, params, go, reload, onEdit }) {
       ${selected
         ? html`<${Details} key=${selected} name=${selected} facts=${facts.filter((fact) => fact.subject === selected || fact.object === selected)} moment=${moment}
             scope=${scope} go=${go} onName=${select} onClose=${() => select(null)} onEdit=${onEdit} reload=${reload} />`
-        : html`<${Card} title="Best connected"><ul class="names">
+        : view === "graph" && html`<${Card} title="Best connected"><ul class="names">
             ${names.slice(0, 12).map(([name, own]) => html`<li key=${name}><button type="button" class="link ellipsis" onClick=${() => select(name)}>${name}</button>
               <span class="muted small">${plural(own.length, "fact")}</span></li>`)}
           </ul><//>`}
     </div>`;
 }
 
-function Search({ names, onName }) {
+function Search({ names, onText }) {
   const [text, setText] = useState("");
   const send = (event) => {
     event.preventDefault();
-    const word = text.trim().toLowerCase();
-    if (!word) return;
-    const found = names.find(([name]) => name.toLowerCase() === word) ?? names.find(([name]) => name.toLowerCase().includes(word));
-    onName(found ? found[0] : text.trim());
+    if (text.trim()) onText(text.trim());
     setText("");
   };
   return html`<form class="facts-search" role="search" onSubmit=${send}>

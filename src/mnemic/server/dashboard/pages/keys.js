@@ -56,7 +56,7 @@ function NewKey({ scope, first, rights, onClose, onDone }) {
     const body = first
       ? { name: given.name.trim(), scope: "", rights: RIGHTS.map(([right]) => right) }
       : { name: given.name.trim(), scope: path, rights: given.rights, ...(given.days && { expires: inDays(given.days) }) };
-    await attempt(async () => onDone(await post("/keys", body)), {});
+    await attempt(async () => onDone(await post("/keys", body)));
   };
   return html`<${Dialog} title="New key" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//>
       <button class="button primary" form="new-key" disabled=${!given.name.trim() || !given.rights.length}>Create</button>`}>

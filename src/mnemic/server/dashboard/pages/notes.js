@@ -1,8 +1,8 @@
 // Notes: a tree of keys, and one note to read or edit; saving never overwrites what somebody else wrote meanwhile.
-import { useEffect, useMemo, useState } from "../vendor/preact.js";
-import { get, inPath, patch, put, remove, request } from "../api.js";
+import { useMemo, useState } from "../vendor/preact.js";
+import { get, inPath, patch, put, remove } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
-import { Area, Badge, Button, Card, Dialog, Empty, Loaded, Page, Tabs, Text, Time, attempt, bytes, html, number, plural, useLoad } from "../ui.js";
+import { Area, Badge, Button, Card, Dialog, Loaded, Page, Table, Tabs, Text, Time, attempt, bytes, html, number, plural, toast, useLoad } from "../ui.js";
 
 const MOST = 5000;
 
@@ -43,15 +43,22 @@ export default function Notes({ scope, params, go, who }) {
               <//>
               ${key
                 ? html`<${Note} key=${`${scope}\n${key}`} scope=${scope} name=${key} writes=${writes} open=${open} reload=${notes.reload} />`
-                : html`<${Card}><${Empty} title="No note is open" icon="notes">Choose one on the left.<//><//>`}
+                : html`<${Card} flush class="card flush notes-newest" title="Changed last"><${Table} label="Notes that were changed last" rows=${newest(items)} rowKey=${(note) => note.key} columns=${COLUMNS} onRow=${(note) => open(note.key)} /><//>`}
             </div>`
-          : html`<${Card}><${Elsewhere} scope=${scope} count="notes" page="notes" icon="notes" title="No notes in this scope">
+          : html`<${Card}><${Elsewhere} scope=${scope} noun="note" page="notes" icon="notes" title="No notes in this scope">
               An agent keeps notes for itself; a program writes them with <code>scope.notes.write("plan", …)</code>.
             <//><//>`}
     <//>
     ${creating && html`<${NewNote} scope=${scope} onClose=${() => setCreating(false)} onDone=${(name) => (setCreating(false), notes.reload(), open(name))} />`}
   <//>`;
 }
+
+const newest = (items) => [...items].sort((a, b) => (a.updated < b.updated ? 1 : -1)).slice(0, 20);
+const COLUMNS = [
+  { name: "key", title: "Key", value: (note) => note.key },
+  { name: "description", title: "Description", wide: true, value: (note) => note.description ?? "" },
+  { name: "updated", title: "Changed", value: (note) => html`<${Time} at=${note.updated} />` },
+];
 
 // --- the tree
 
@@ -146,22 +153,17 @@ function Editor({ scope, note, onDone, onCancel }) {
     await put(path(note.key), content(note), { query: { scope }, headers: matching(stored.version) });
     onDone();
   };
-  const save = async (version = note.version) => {
-    const body = { value: parse(text, mode), description };
-    let stored;
-    const saved = async () => {
+  const save = (version = note.version) =>
+    attempt(async () => {
       try {
-        stored = await put(path(note.key), body, { query: { scope }, headers: matching(version) });
+        const stored = await put(path(note.key), { value: parse(text, mode), description }, { query: { scope }, headers: matching(version) });
+        toast(`Saved “${note.key}”`, { undo: undo(stored) });
+        onDone();
       } catch (error) {
         if (error.status !== 412) throw error;
         setConflict(await get(path(note.key), { scope }).catch((gone) => (gone.status === 404 ? { gone: true } : Promise.reject(gone))));
-        return;
       }
-      onDone();
-    };
-    await attempt(async () => saved(), {});
-    if (stored) attempt(async () => {}, { done: `Saved “${note.key}”`, undo: undo(stored) });
-  };
+    });
   const recreate = () => attempt(async () => (await create(scope, { ...note, value: parse(text, mode), description }), onDone()), { done: `Saved “${note.key}”` });
   return html`<form class="stack" onSubmit=${(event) => (event.preventDefault(), wrong || save())}>
     ${conflict && html`<${Conflict} theirs=${conflict} mine=${text} onMine=${() => (conflict.gone ? recreate() : save(conflict.version))} onTheirs=${onDone} />`}
@@ -186,7 +188,7 @@ function problem(text, mode) {
 const Conflict = ({ theirs, mine, onMine, onTheirs }) => html`<section class="conflict stack" role="alert" aria-label="Conflict">
   <div><strong>${theirs.gone ? "Somebody has deleted this note meanwhile" : "Somebody was faster"}</strong>
     <p class="muted">${theirs.gone ? "Your text is still here." : html`Version ${theirs.version} was written <${Time} at=${theirs.updated} />${theirs.source ? ` by ${theirs.source}` : ""}. Nothing of yours is lost: choose, or take over parts of it below and save again.`}</p></div>
-  ${!theirs.gone && html`<div class="columns">
+  ${!theirs.gone && html`<div class="columns narrow">
     <div><h3>Stored now</h3><pre tabindex="0">${asText(theirs.value)}</pre></div>
     <div><h3>Yours</h3><pre tabindex="0">${mine}</pre></div>
   </div>`}
@@ -232,7 +234,6 @@ function NewNote({ scope, onClose, onDone }) {
         }
         onDone(given.key);
       },
-      {},
     );
   };
   return html`<${Dialog} title="New note" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//>

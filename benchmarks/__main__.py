@@ -24,6 +24,7 @@ from . import (
     quality,
     recalling,
     servers,
+    serving,
     telemetry,
     transfer,
 )
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "hook": measured(hook.run),
     "http": measured(http_store.run),
     "mcp": measured(mcp_stdio.run),
+    "serve": measured(serving.run),
     "servers": measured(servers.run),
     "million": measured(million.run),
     "transfer": measured(transfer.run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,20 @@ def test_the_example_of_the_page_is_valid(folder: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "server.md").read_text()
     (folder / "mnemic.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
     assert load({}, {}).settings.exposed
+
+
+@pytest.mark.parametrize(
+    ("given", "exposed"),
+    [
+        ({}, False),
+        ({"host": "localhost"}, False),
+        ({"host": "::1"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "db.example.com"}, True),
+        ({"host": "localhost.example.com"}, True),
+        ({"allowed_hosts": ["memory.example.com"]}, True),
+        ({"trusted_proxies": ["10.0.0.1"]}, True),
+    ],
+)
+def test_a_server_that_others_may_reach_is_exposed(given: dict[str, Any], exposed: bool) -> None:
+    assert load(given, {}).settings.exposed is exposed

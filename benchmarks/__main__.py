@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import (
     agents,
+    dashboard,
     embedded,
     footprint,
     hook,
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "embedded": measured(embedded.run),
     "recall": measured(recalling.run),
     "agents": measured(agents.run),
+    "dashboard": measured(dashboard.run),
     "hook": measured(hook.run),
     "http": measured(http_store.run),
     "mcp": measured(mcp_stdio.run),

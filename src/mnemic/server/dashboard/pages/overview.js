@@ -1,5 +1,5 @@
 // Overview: what there is, how it grew, what happens, how well recall answers; and how to begin.
-import { useMemo, useState } from "../vendor/preact.js";
+import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { TimeAxis, line, stacked, useWidth } from "../timeline/timechart.js";
 import { Button, Card, Empty, ErrorBox, Figure, Loaded, Loading, Page, Select, Text, Time, attempt, compact, day, duration, html, number, percent, plural, toast, useLoad } from "../ui.js";
@@ -11,11 +11,13 @@ const DAY = 86_400_000;
 const SPANS = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
 const MOST = 5000; // How many scopes are listed at most.
 const SHOWN = 40;
+const FEW_SCOPES = 30; // Up to here, all scopes are shown at once; of more, the highest.
 
 export default function OverviewPage({ scope, params, go, who }) {
   const stats = useLoad((signal) => get("/stats", { scope }, { signal }), [scope]);
   const whole = useLoad((signal) => get("/timeline", { scope, buckets: 120 }, { signal }), [scope]);
-  useMore(whole);
+  const [drawn, setDrawn] = useState(false); // Both charts show something before the rest is counted.
+  useMore(drawn ? whole : {});
   const empty = stats.value && itemsOf(stats.value) === 0;
   return html`<${Page} title="Overview" about=${html`<${Crumbs} scope=${scope} root=${who.scope} go=${go} />`}>
     ${stats.error
@@ -27,7 +29,7 @@ export default function OverviewPage({ scope, params, go, who }) {
           : html`<div class="stack">
               <${Figures} stats=${stats.value} />
               <div class="columns">
-                <${Activity} scope=${scope} whole=${whole} />
+                <${Activity} scope=${scope} whole=${whole} onDrawn=${() => setDrawn(true)} />
                 <${Growth} whole=${whole} />
               </div>
               ${who.rights.includes("admin") && html`<${Recalls} />`}
@@ -57,7 +59,7 @@ const Figures = ({ stats }) => html`<${Card} aria-label="Sizes"><div class="figu
 </div><//>`;
 
 /** Records by day, stacked by kind. */
-function Activity({ scope, whole }) {
+function Activity({ scope, whole, onDrawn }) {
   const [span, setSpan] = useState("90");
   const [place, width] = useWidth();
   const now = whole.value?.now;
@@ -71,6 +73,7 @@ function Activity({ scope, whole }) {
     return [start, end].map((time) => time.toISOString());
   }, [now?.slice(0, 10), days]);
   const found = useLoad(async (signal) => (now ? get("/timeline", { scope, since: times[0], until: times[1], buckets: days }, { signal }) : undefined), [scope, !now, times.join(), counting]);
+  useEffect(() => void (found.value && onDrawn()), [found.value]);
   const [since, until] = times.map(Date.parse);
   const total = found.value ? Object.values(found.value.counts).flat().reduce((a, b) => a + b, 0) : 0;
   return html`<${Card} title="Activity" actions=${html`<${Select} label="Time" quiet value=${span} onValue=${setSpan} options=${SPANS} />`}>
@@ -200,15 +203,18 @@ function add(node, item) {
   if (item.last_activity > (node.last_activity ?? "")) node.last_activity = item.last_activity;
 }
 
+const parents = (node) => node.children.filter((one) => one.children.length).flatMap((one) => [one.path, ...parents(one)]);
+
 const sorter = (by) => (by === "scope" ? (a, b) => (a.path < b.path ? -1 : 1) : by === "last_activity" ? (a, b) => ((a.last_activity ?? "") < (b.last_activity ?? "") ? 1 : -1) : (a, b) => b[by] - a[by]);
 
 function Scopes({ scope, params, go }) {
   const found = useLoad((signal) => allScopes(scope, signal), [scope]);
-  const [closed, setClosed] = useState(new Set());
+  const [folded, setFolded] = useState(null); // null: not touched yet
   const [most, setMost] = useState(SHOWN);
   const [by, setBy] = useState("scope");
   const search = params.search ?? "";
   const tree = useMemo(() => found.value && treeOf(found.value.items, scope), [found.value, scope]);
+  const closed = useMemo(() => folded ?? new Set(tree && found.value.items.length > FEW_SCOPES ? parents(tree) : []), [folded, tree]);
   const rows = useMemo(() => {
     if (!tree) return [];
     const words = search.toLowerCase();
@@ -222,7 +228,7 @@ function Scopes({ scope, params, go }) {
     walk(tree, 0);
     return listed;
   }, [tree, search, closed, by]);
-  const toggle = (path) => setClosed(new Set(closed.has(path) ? [...closed].filter((one) => one !== path) : [...closed, path]));
+  const toggle = (path) => setFolded(new Set(closed.has(path) ? [...closed].filter((one) => one !== path) : [...closed, path]));
   const Head = ({ name, title, class: style }) => html`<th scope="col" class=${style} aria-sort=${by === name ? (name === "scope" ? "ascending" : "descending") : undefined}><button type="button" class="sorter" onClick=${() => setBy(name)}>${title}${by === name ? (name === "scope" ? " ↑" : " ↓") : ""}</button></th>`;
   return html`<${Card} title="Scopes" flush actions=${html`<${Text} label="Search scopes" quiet type="search" placeholder="Search scopes" value=${search} onValue=${(value) => go(null, { ...params, search: value }, { replace: true })} />`}>
     <${Loaded} of=${found}>${(value) =>

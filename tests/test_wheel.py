@@ -92,6 +92,14 @@ def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_no
     source = ROOT / "src" / "mnemic" / dashboard
     assert there == {path.relative_to(source) for path in source.rglob("*.*")}
 
+    mnemic = tmp_path / "fresh" / "bin" / "mnemic"
+    told = run(mnemic, "demo", tmp_path / "demo.db", env=clean_environment()).stdout.splitlines()
+    assert told[-2] == "The dashboard needs more: pip install 'mnemic[server]'"
+    assert told[-1] == f"See it in a browser: mnemic serve --open --store {tmp_path / 'demo.db'}"
+    refused = subprocess.run([mnemic, "serve"], capture_output=True, text=True, env=clean_environment())
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.endswith("pip install 'mnemic[server]'\n")
+
     readme = examples("README.md")
     assert len(readme) >= 5
     plain = [text for text in readme if "mnemic.agents" not in text]

@@ -328,6 +328,12 @@ def test_a_name_that_is_not_the_servers_is_refused() -> None:
         assert client.get("/live", headers={"Host": "10.0.0.7"}).status_code == 200
 
 
+def test_a_header_that_is_there_twice_is_refused() -> None:
+    with serving() as client:
+        for name, values in (("Host", ("localhost", "evil.example")), ("Origin", (str(client.base_url), "null"))):
+            assert client.get(STATS, headers=[(name, value) for value in values]).status_code == 400
+
+
 def test_allowed_hosts_are_served(url: str) -> None:
     made = make_key(url)
     with serving(url, settings=Settings(host="0.0.0.0", allowed_hosts=("memory.example.com",))) as client:

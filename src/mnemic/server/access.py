@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from hmac import compare_digest
 from ipaddress import ip_address
 from time import monotonic, time
+from typing import NamedTuple
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
-from starlette.datastructures import MutableHeaders
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -43,6 +45,8 @@ CACHED_SECONDS = 2.0
 """How long a key is used before it is read again; one that is revoked elsewhere works for as long."""
 MAX_CACHED = 10_000
 """How many keys are cached, unknown ones included."""
+MAX_HOSTS = 100
+"""How many Host headers that were checked are remembered."""
 MAX_READS = 16
 """How many keys are read from the store at the same time."""
 PROBES = ("/live", "/ready")
@@ -50,13 +54,15 @@ PROBES = ("/live", "/ready")
 DASHBOARD = "/dashboard/"
 CLOSED = ("/dashboard/session", "/dashboard/logout")
 """Paths below the dashboard that need a login; the others are its files, which are the same for everyone."""
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 """Headers that a proxy adds: who asks is then not on this machine."""
+READ = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-mode", b"sec-fetch-site", b"x-api-key", *FORWARDED))
+"""Headers that are read here."""
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="mnemic"'}
 HEADERS = {
-    "Cache-Control": "private, no-cache",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
+    b"cache-control": b"private, no-cache",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"x-content-type-options": b"nosniff",
 }
 """Headers of every answer that has no others of that name."""
 
@@ -80,9 +86,27 @@ class Access(Struct, frozen=True, kw_only=True):
 OPEN = Access(name="loopback")
 
 
+_restricted: WeakKeyDictionary[AsyncMemory, dict[tuple[str, frozenset[str]], AsyncMemory]] = WeakKeyDictionary()
+"""Restricted memories, which are the same for all requests of a scope with the same rights."""
+
+
 def restricted(memory: AsyncMemory, access: Access) -> AsyncMemory:
     """Return the memory as this access may use it."""
-    return memory.restricted(access.scope, tuple(access.rights))  # type: ignore[arg-type]
+    known = _restricted.setdefault(memory, {})
+    name = (access.scope.path, access.rights)
+    if (found := known.get(name)) is None:
+        if len(known) >= MAX_CACHED:
+            known.clear()
+        found = known[name] = memory.restricted(access.scope, tuple(access.rights))  # type: ignore[arg-type]
+    return found
+
+
+class _CachedKey(NamedTuple):
+    """A key, the hash of its secret, and what it allows."""
+
+    key: ApiKey
+    hash: bytes
+    access: Access
 
 
 class Authenticator:
@@ -102,9 +126,9 @@ class Authenticator:
         self._settings = settings
         self._needs_key = settings.require_key or settings.exposed or self.tokens is not None
         self._asked_at = float("-inf")
-        self._cached: OrderedDict[str, tuple[float, tuple[ApiKey, bytes] | None]] = OrderedDict()
+        self._cached: OrderedDict[str, tuple[float, _CachedKey | None]] = OrderedDict()
         self._reads = asyncio.Semaphore(MAX_READS)
-        self._used: dict[str, datetime] = {}
+        self._used: dict[str, float] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     async def prepare(self) -> None:
@@ -127,28 +151,28 @@ class Authenticator:
             self._asked_at = now
         return self._needs_key
 
-    async def authenticate(self, request: Request) -> Access:
-        """Return who makes a request; raises RequestError with status 401 or 403."""
-        if not await self.needs_key():
-            _check_local(request)
+    async def authenticate(self, request: Request, headers: Mapping[bytes, str]) -> Access:
+        """Return who makes a request with these headers; raises RequestError with status 401 or 403."""
+        if not (self._needs_key or await self.needs_key()):
+            _check_local(request, headers)
             return OPEN
-        header = request.headers.get("authorization")
+        header = headers.get(b"authorization")
         if header is not None:
             scheme, _, credential = header.strip().partition(" ")
             if scheme.lower() not in ("bearer", "token"):
                 raise _refused()
             return await self._of(credential.strip())
-        if (sent := request.headers.get("x-api-key")) is not None:
+        if (sent := headers.get(b"x-api-key")) is not None:
             return await self._of(sent.strip())
         login = self.login_of(request)
         if login is None:
             raise RequestError(401, "A key is needed: send it as Authorization: Bearer …", CHALLENGE)
-        key = await self._valid(login.key)
-        if key is None:
+        found = await self._find(login.key)
+        if found is None or not self._is_valid(found.key):
             raise _refused()
         if not login.allows(request):
             raise RequestError(403, "A change with a cookie needs the header X-CSRF-Token.")
-        return _access_of(key, login)
+        return replace(found.access, csrf=login.csrf)
 
     async def still_allows(self, access: Access) -> bool:
         """Return whether an access that was granted some time ago would still be."""
@@ -156,24 +180,26 @@ class Authenticator:
             return time() < access.ends
         if access.key is None:
             return not await self.needs_key()
-        return not access.rights or await self._valid(access.key) is not None
+        found = await self._find(access.key) if access.rights else None
+        return not access.rights or (found is not None and self._is_valid(found.key))
 
     def login_of(self, request: Request) -> Login | None:
         """Return the login of a request's cookie, if it has one."""
         cookie = request.cookies.get(cookie_name(request))
         return None if cookie is None else self.logins.find(cookie)
 
-    async def key_of(self, credential: str) -> ApiKey | None:
-        """Return the key that a text is, if it is valid."""
+    async def access_of(self, credential: str) -> Access | None:
+        """Return the access of the key that a text is, if it is valid."""
         parsed = parse_key(credential)
         if parsed is None:
             return None
         id, hash = parsed
         found = await self._find(id)
-        if found is None or not compare_digest(hash, found[1]) or not found[0].is_valid(self.keys.now()):
+        if found is None or not compare_digest(hash, found.hash) or not self._is_valid(found.key):
             return None
-        self._note_use(id)
-        return found[0]
+        if self._used.get(id, 0.0) < monotonic():
+            self._note_use(id)
+        return found.access
 
     def forget(self, id: str) -> None:
         """Read a key that was changed again at its next use."""
@@ -194,17 +220,16 @@ class Authenticator:
                 key=f"jwt {claims.subject}",
                 ends=claims.expires,
             )
-        key = await self.key_of(credential)
-        if key is None:
+        access = await self.access_of(credential)
+        if access is None:
             raise _refused()
-        return _access_of(key)
+        return access
 
-    async def _valid(self, id: str) -> ApiKey | None:
-        found = await self._find(id)
-        return found[0] if found is not None and found[0].is_valid(self.keys.now()) else None
+    def _is_valid(self, key: ApiKey) -> bool:
+        return key.revoked is None and (key.expires is None or key.is_valid(self.keys.now()))
 
-    async def _find(self, id: str) -> tuple[ApiKey, bytes] | None:
-        """Return a key and its hash, cached for a short time; raises a StoreError if the store cannot be read."""
+    async def _find(self, id: str) -> _CachedKey | None:
+        """Return a key, cached for a short time; raises a StoreError if the store cannot be read."""
         cached = self._cached.get(id)
         if cached is not None and monotonic() < cached[0]:
             return cached[1]
@@ -214,7 +239,8 @@ class Authenticator:
                 return cached[1]
             # The time before the read counts: a key that is revoked meanwhile is used no longer than promised.
             until = monotonic() + CACHED_SECONDS
-            found = await self.keys.find(id)
+            read = await self.keys.find(id)
+        found = None if read is None else _CachedKey(*read, _access_of(read[0]))
         self._cached[id] = until, found
         self._cached.move_to_end(id)
         if len(self._cached) > MAX_CACHED:
@@ -222,13 +248,13 @@ class Authenticator:
         return found
 
     def _note_use(self, id: str) -> None:
-        """Store, in the background and once an hour, that a key was used."""
-        hour = self.keys.now().replace(minute=0, second=0, microsecond=0)
-        if self._used.get(id) != hour:
-            self._used[id] = hour
-            task = asyncio.create_task(self._store_use(id, hour))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+        """Store, in the background and for an hour once, that a key was used."""
+        now = self.keys.now()
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        self._used[id] = monotonic() + 3600 - (now - hour).total_seconds()
+        task = asyncio.create_task(self._store_use(id, hour))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _store_use(self, id: str, hour: datetime) -> None:
         try:
@@ -237,21 +263,15 @@ class Authenticator:
             LOG.warning("the last use of a key could not be stored: %s", type(error).__name__)
 
 
-def _access_of(key: ApiKey, login: Login | None = None) -> Access:
-    return Access(
-        name=key.name,
-        scope=key.path,
-        rights=frozenset(key.rights),
-        key=key.id,
-        csrf=None if login is None else login.csrf,
-    )
+def _access_of(key: ApiKey) -> Access:
+    return Access(name=key.name, scope=key.path, rights=frozenset(key.rights), key=key.id)
 
 
-def _check_local(request: Request) -> None:
+def _check_local(request: Request, headers: Mapping[bytes, str]) -> None:
     """Raise RequestError for a request from another machine, which a proxy, or another way to listen, lets in."""
     if request.client is not None and not is_loopback(request.client.host):
         raise RequestError(401, "Other machines need a key: make one with `mnemic keys create`.", CHALLENGE)
-    if any(name in request.headers for name in FORWARDED):
+    if any(name in headers for name in FORWARDED):
         raise RequestError(401, "Behind a proxy, a key is needed: make one with `mnemic keys create`.", CHALLENGE)
 
 
@@ -272,6 +292,8 @@ class AccessMiddleware:
         self._only_loopback = is_loopback(settings.host)
         self._hosts = {"localhost", _bare(settings.host), *(_bare(name) for name in settings.allowed_hosts)}
         self._origins = frozenset(settings.allowed_origins)
+        self._known_hosts: set[str] = set()
+        """Host headers that were checked, with their ports."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request with its access on the ASGI scope, or refuse it."""
@@ -287,9 +309,9 @@ class AccessMiddleware:
         async def guarded(message: Message) -> None:
             nonlocal checked, ended
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(raw=message["headers"])
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                given = {name for name, _ in message["headers"]}
+                more = [one for one in HEADERS.items() if one[0] not in given]
+                message["headers"] = [*message["headers"], *more]
             elif message.get("more_body") and access is not None and monotonic() - checked > CACHED_SECONDS:
                 # A stream may outlast the key that it was begun with.
                 checked = monotonic()
@@ -300,13 +322,14 @@ class AccessMiddleware:
             await send(message)
 
         try:
+            headers = _read_headers(scope)
             if scope["path"] not in PROBES:
-                self._check_host(request)
-                self._check_origin(request)
+                self._check_host(headers.get(b"host", ""))
+                self._check_origin(headers)
             if self._is_public(scope["path"]):
                 access = Access(name="anyone", rights=frozenset(), key=f"address {client}")
             else:
-                access = await self._authenticator.authenticate(request)
+                access = await self._authenticator.authenticate(request, headers)
         except Exception as error:
             await problem_of(error)(scope, receive, guarded)
             return
@@ -321,30 +344,45 @@ class AccessMiddleware:
     def _is_public(self, path: str) -> bool:
         return path in self._public or (path.startswith(DASHBOARD) and path not in CLOSED)
 
-    def _check_host(self, request: Request) -> None:
+    def _check_host(self, given: str) -> None:
         """Raise RequestError unless the request names this server: a name that leads here may be an attacker's."""
-        host = _bare(request.headers.get("host", ""))
-        if host in self._hosts:
+        if given in self._known_hosts:
             return
-        try:
-            # No attacker can make an address lead elsewhere.
-            if ip_address(host).is_loopback or not self._only_loopback:
-                return
-        except ValueError:
-            pass
-        raise RequestError(421, f"This server is not {shown(host)}: allowed_hosts lists its names.")
+        host = _bare(given)
+        if host not in self._hosts and not self._is_address(host):
+            raise RequestError(421, f"This server is not {shown(host)}: allowed_hosts lists its names.")
+        if len(self._known_hosts) < MAX_HOSTS:
+            self._known_hosts.add(given)
 
-    def _check_origin(self, request: Request) -> None:
+    def _is_address(self, host: str) -> bool:
+        """Return whether a host is an address that this server may have; no attacker can make it lead elsewhere."""
+        try:
+            return ip_address(host).is_loopback or not self._only_loopback
+        except ValueError:
+            return False
+
+    def _check_origin(self, headers: Mapping[bytes, str]) -> None:
         """Raise RequestError for a request that a web page of another origin has made."""
-        origin = request.headers.get("origin")
+        origin = headers.get(b"origin")
         if origin is not None:
-            same = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+            same = urlsplit(origin).netloc.lower() == headers.get(b"host", "").lower()
             if not same and origin not in self._origins:
                 raise RequestError(403, f"Pages of {shown(origin)} may not use this server: see allowed_origins.")
             return
-        fetched = (request.headers.get("sec-fetch-site"), request.headers.get("sec-fetch-mode"))
+        fetched = (headers.get(b"sec-fetch-site"), headers.get(b"sec-fetch-mode"))
         if fetched[0] in ("cross-site", "same-site") and fetched[1] != "navigate":
             raise RequestError(403, "Pages of another origin may not use this server.")
+
+
+def _read_headers(scope: Scope) -> dict[bytes, str]:
+    """Return the headers that are read here; raises RequestError for one that two readers could take differently."""
+    found: dict[bytes, str] = {}
+    for name, value in scope["headers"]:
+        if name in READ:
+            if name in found and name not in FORWARDED:
+                raise RequestError(400, f"There is more than one {name.decode()} header.")
+            found[name] = value.decode("latin-1")
+    return found
 
 
 def _bare(host: str) -> str:

@@ -117,12 +117,12 @@ async def log_in(request: Request) -> Response:
             given = _decode(await request.body())
         except (DecodeError, ValidationError) as error:
             raise RequestError(400, f"the body: {error}") from None
-        key = await authenticator.key_of(given.key.strip())
-        if key is None:
+        access = await authenticator.access_of(given.key.strip())
+        if access is None or access.key is None:
             raise RequestError(401, "The key is not valid.")
     except Exception as error:
         return problem_of(error)
-    return Response(status_code=204, headers=begin_login(request, authenticator.logins, key.id))
+    return Response(status_code=204, headers=begin_login(request, authenticator.logins, access.key))
 
 
 async def log_out(request: Request) -> Response:

@@ -106,7 +106,8 @@ def test_every_setting_says_what_it_is() -> None:
 
 def test_the_page_lists_every_setting_with_its_default() -> None:
     page = (Path(__file__).parent.parent / "docs" / "server.md").read_text()
-    rows = [line for line in page.partition("\n## Settings")[2].splitlines() if line.startswith("| `")]
+    table = page.partition("\n## Settings")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
     shown = {name: f"`{text}`" if (text := _text(field.default)) else "" for name, field in fields().items()}
     assert rows == [f"| `{field.name}` | {shown[field.name]} | {field.about} |" for field in fields().values()]
 

@@ -240,7 +240,7 @@ class _Passage:
         if turn is not None and not await turn:
             raise RefusedError("queue")
         self._has_place = True
-        await self._app(scope, self._replay, self._watched if scope["method"] == "GET" else self._send)
+        await self._app(scope, self._replay, self._watched if scope["method"] in ("GET", "HEAD") else self._send)
 
     async def _read_body(self, most: int) -> bool:
         """Read the whole body; return False if the client is gone. Raises RefusedError."""

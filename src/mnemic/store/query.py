@@ -21,6 +21,7 @@ from ..checks import (
     check_text,
     check_time,
     check_ttl,
+    check_weights,
     is_kind,
     shown,
 )
@@ -346,8 +347,10 @@ class Search(Struct, frozen=True, kw_only=True):
     uses: bool = True
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a query that is not text, or a negative limit."""
+        """Raise InvalidValueError for a query that is not text, a negative limit, or a weight out of range."""
         check_text(self.query, "query")
+        if self.weights:
+            check_weights(dict(self.weights))
         check_count(self.limit, "limit")
         check_count(self.neighbors, "neighbors")
         if self.min_score is not None:

@@ -40,12 +40,14 @@ SETTLED = """() => new Promise((done, fail) => {
     look(0);
 })"""
 """Waits until nothing loads in three frames."""
+PROGRAMS = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome")
 MISSING = "chromium-headless-shell is not installed: run `make setup` as root, or apt install chromium-headless-shell"
 
 
 def find_chromium() -> str | None:
     """Return the program, or None."""
-    return shutil.which("chromium-headless-shell", path=f"{os.environ.get('PATH', '')}:/usr/bin")
+    path = f"{os.environ.get('PATH', '')}:/usr/bin"
+    return next(filter(None, (shutil.which(name, path=path) for name in PROGRAMS)), None)
 
 
 @contextmanager

@@ -92,6 +92,19 @@ def test_a_bad_filter_is_told_in_the_words_of_the_server(dashboard: Dashboard) -
         expect(page.get_by_role("alert")).to_contain_text("<= 1000")
 
 
+def test_a_lost_server_is_said_and_tried_again(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        visit.expect_faults = ["ERR_INTERNET_DISCONNECTED"]
+        page = ask(visit)
+        visit.context.set_offline(True)
+        page.get_by_role("searchbox", name="Question").fill("Where does Alice live?")
+        expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
+        visit.check_accessibility()
+        visit.context.set_offline(False)
+        page.get_by_role("button", name="Try again").click()
+        expect(ranking(page).first).to_contain_text("lives_in")
+
+
 def test_two_settings_side_by_side(dashboard: Dashboard) -> None:
     with dashboard.visit() as visit:
         page = ask(visit)

@@ -34,9 +34,18 @@ export function ScopePicker({ scope, root, onScope }) {
     return () => control.abort();
   }, [open]);
   const shown = useMemo(() => {
-    const words = (rested ?? "").toLowerCase();
-    return [{ scope: root || "/", counts: null }, ...scopes.filter((one) => one.scope !== root && one.scope.toLowerCase().includes(words))].slice(0, MOST);
+    const typed = (rested ?? "").trim().toLowerCase();
+    const found = [{ scope: root || "/", counts: null }, ...scopes.filter((one) => one.scope !== root)].filter((one) => one.scope.toLowerCase().includes(typed));
+    // What begins with the typed text is more likely meant than what has it somewhere.
+    return found.sort((a, b) => b.scope.toLowerCase().startsWith(typed) - a.scope.toLowerCase().startsWith(typed)).slice(0, MOST);
   }, [scopes, rested, root]);
+  /** What Enter chooses: the option that is lit, the typed scope, or else the best match, unless it is not listed. */
+  const meant = () => {
+    const typed = text.trim();
+    if (at >= 0) return shown[at].scope;
+    if (!typed) return scope ?? (root || "/");
+    return scopes.some((one) => one.scope === typed) || !shown.length || rested !== text ? typed : shown[0].scope;
+  };
   const choose = (path) => {
     setText(null);
     setAt(-1);
@@ -45,7 +54,7 @@ export function ScopePicker({ scope, root, onScope }) {
   };
   const pressed = (event) => {
     if (event.key === "Escape") return setText(null), event.stopPropagation(), event.preventDefault();
-    if (event.key === "Enter") return event.preventDefault(), choose(at >= 0 ? shown[at].scope : text?.trim() || root || "/");
+    if (event.key === "Enter") return event.preventDefault(), open && choose(meant());
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();

@@ -13,8 +13,8 @@ from msgspec.structs import fields
 from starlette.responses import Response
 
 from .decoding import JSON_TYPE
-from .endpoint import ENDPOINTS, Call, Endpoint, Streamed, endpoint
-from .problems import CONTENT_TYPE, STATUS_TITLES, TYPE, Problem
+from .endpoint import Call, Endpoint, Streamed, endpoint
+from .problems import CONTENT_TYPE, STATUS_NAMES, STATUS_TITLES, TYPE, Problem
 
 DESCRIPTION = """\
 Memory for AI agents over HTTP: sessions, notes, memories, facts and recall, with the nouns and verbs of the library.
@@ -84,7 +84,9 @@ async def openapi(call: Call) -> dict[str, Any]:
 @cache
 def document() -> dict[str, Any]:
     """Return the document of all endpoints that are declared."""
-    endpoints = [one for one in ENDPOINTS if one.documented]
+    from .app import all_endpoints  # which imports this module, as it does all that declare endpoints
+
+    endpoints = [one for one in all_endpoints() if one.documented]
     types = [kind for one in endpoints for kind in _types(one)]
     schemas, components = json.schema_components([*types, Problem], ref_template="#/components/schemas/{name}")
     by_type = {id(kind): schema for kind, schema in zip([*types, Problem], schemas, strict=True)}
@@ -138,6 +140,7 @@ def _operation(one: Endpoint, by_type: dict[int, Any], components: dict[str, Any
         "responses": {
             **{str(status): _success(one, status, by_type) for status in one.statuses},
             **{str(status): {"$ref": f"#/components/responses/{status}"} for status in _problems(one)},
+            **({} if one.right is None else {"5XX": {"$ref": "#/components/responses/500"}}),
         },
     }
     if one.body is not UNSET or one.takes != JSON_TYPE:
@@ -233,9 +236,8 @@ def _problems(one: Endpoint) -> list[int]:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    name = re.sub("[^a-z]+", "-", HTTPStatus(status).phrase.lower())
     example: dict[str, Any] = {
-        "type": f"{TYPE}{name}",
+        "type": f"{TYPE}{STATUS_NAMES[status]}",
         "title": STATUS_TITLES[status],
         "status": status,
         "detail": DETAILS[status],

@@ -121,6 +121,27 @@ STATUS_TITLES = {
     503: "The server is busy",
 }
 """Title of a problem that is not an error of the library, by status."""
+STATUS_NAMES = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    409: "conflict",
+    411: "length-required",
+    412: "precondition-failed",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+    421: "misdirected-request",
+    422: "invalid-value",
+    429: "too-many-requests",
+    431: "headers-too-large",
+    500: "server-failed",
+    503: "service-unavailable",
+}
+"""End of the type of such a problem, by status; Python's own names of statuses differ from version to version."""
+NO_PATH = "no-such-path"
+"""End of the type of a problem: the server has no such path, whatever is stored."""
 LOGGED = "The log of the server says more."
 """Detail of a failure of the server, whose own message may name what a client should not see."""
 
@@ -135,10 +156,9 @@ def problem_response(
     **more: Any,
 ) -> Response:
     """Return a response that says what went wrong; `name` is the end of its type, by default that of the status."""
-    phrase = HTTPStatus(status).phrase
     problem = Problem(
-        type=f"{TYPE}{name or re.sub('[^a-z]+', '-', phrase.lower())}",
-        title=title or STATUS_TITLES.get(status, phrase),
+        type=f"{TYPE}{name or STATUS_NAMES.get(status, f'status-{status}')}",
+        title=title or STATUS_TITLES.get(status, HTTPStatus(status).phrase),
         status=status,
         detail=detail,
         **more,
@@ -152,8 +172,10 @@ def problem_of(error: Exception) -> Response:
         return problem_response(error.status, str(error), headers=error.headers)
     if isinstance(error, HTTPException):
         headers = None if error.headers is None else dict(error.headers)
-        detail = "Nothing is served under this path." if error.status_code == 404 else error.detail
-        return problem_response(error.status_code, detail, headers=headers)
+        if error.status_code == 404:
+            title = "The server has no such path"
+            return problem_response(404, "Nothing is served under this path.", name=NO_PATH, title=title)
+        return problem_response(error.status_code, error.detail, headers=headers)
     if not isinstance(error, MnemicError):
         log_failure(error)
         return problem_response(500, LOGGED)

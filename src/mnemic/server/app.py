@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from ..memory import AsyncMemory
 from . import api, dashboard
 from .access import AccessMiddleware, Authenticator
+from .change_feed import ChangeFeed
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness
 from .limits import Limiter, Limits
@@ -36,6 +37,8 @@ def all_endpoints() -> list[Endpoint]:
 
 def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
     """Return the application that serves a memory, which stays open when the application stops."""
+    changes = ChangeFeed(memory._store)
+    memory = changes.announcing(memory)
     by_path: dict[str, list[Endpoint]] = {}
     for one in all_endpoints():
         by_path.setdefault(one.path, []).append(one)
@@ -59,6 +62,7 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
         exception_handlers={HTTPException: answer_http_exception},
     )
     app.router.redirect_slashes = False
+    app.state.changes = changes
     app.state.figures, app.state.limiter, app.state.readiness = figures, limiter, Readiness(memory, settings)
     app.state.authenticator = authenticator
     return app
@@ -69,7 +73,9 @@ def cors(settings: Settings) -> dict[str, Any]:
     return {
         "allow_origins": list(settings.allowed_origins),
         "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
-        "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "X-API-Key"],
+        "allow_headers": [
+            "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "X-API-Key",
+        ],
         "expose_headers": ["ETag", "Retry-After"],
     }
 

@@ -171,7 +171,7 @@ def test_its_own_server(server: httpx.Client) -> None:
     assert [one["id"] for one in found["results"]] == [id]
     assert server.put(f"/memories/{id}", json={"text": "Eats fish."}).json()["memory"] == "Eats fish."
     assert [one["event"] for one in server.get(f"/memories/{id}/history").json()] == ["ADD", "UPDATE"]
-    assert server.delete(f"/memories/{id}").json() == {"message": "Memory deleted successfully"}
+    assert server.delete(f"/memories/{id}").json() == {"message": "Memory deleted successfully!"}
     assert server.delete(f"/memories/{id}").status_code == 404
     assert [one["type"] for one in server.get("/entities").json()] == ["user"]
     assert server.post("/configure", json={"llm": {}}).status_code == 200

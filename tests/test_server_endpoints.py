@@ -22,7 +22,8 @@ def test_every_endpoint_is_declared_in_full() -> None:
         assert one.right in (*RIGHTS, None), one
         assert set(one.example.path) == set(one.parameters), one
     assert len({(one.method, one.path) for one in found}) == len(found)
-    assert len({one.name for one in found}) == len(found)
+    names = [one.name for one in found if one.documented]
+    assert len(set(names)) == len(names)
 
 
 def test_every_error_has_a_status() -> None:

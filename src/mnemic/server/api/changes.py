@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from math import inf
+from time import monotonic
 from typing import Annotated, Any
 
 from msgspec import Meta, json
@@ -14,7 +16,7 @@ from ...store.matching import check_kinds
 from ...store.protocol import all_streams, scan_pages
 from ...store.query import Condition, Scan, StreamScan
 from ..change_feed import MARGIN, Change, ChangeFeed, Position, Reader
-from ..endpoint import Call, Query, Streamed, endpoint
+from ..endpoint import Call, Example, Query, Streamed, endpoint
 from .values import Name
 
 READ_AT_ONCE = 100
@@ -28,10 +30,14 @@ class ChangesQuery(Query):
 
     kinds: Annotated[list[Name], Meta(description="Kinds of records; by default all that recall finds.")] | None = None
     content: Annotated[bool, Meta(description="Send each record as it is now, not only its id.")] = False
+    seconds: Annotated[int, Meta(ge=0, le=86_400, description="End the stream after this time.")] | None = None
     heartbeat: Annotated[int, Meta(ge=1, le=300, description="Seconds after which a comment is sent.")] = 15
 
 
-@endpoint("GET", "/api/v1/changes", right="read", summary="Follow changes", tag="changes", content="text/event-stream")
+@endpoint(
+    "GET", "/api/v1/changes", right="read", summary="Follow changes", tag="changes", content="text/event-stream",
+    example=Example(query={"seconds": 0}),
+)  # fmt: skip
 async def follow_changes(call: Call, query: ChangesQuery) -> Streamed:
     """A stream of server-sent events, as records of the scope and below are written and deleted.
 
@@ -64,8 +70,9 @@ async def _events(
             async with aclosing(_missed(call, query, feed, reader, kinds, since)) as missed:
                 async for chunk in missed:
                     yield chunk
-        while True:
-            changes = await reader.take(query.heartbeat)
+        ends = inf if query.seconds is None else monotonic() + query.seconds
+        while (left := ends - monotonic()) > 0:
+            changes = await reader.take(min(query.heartbeat, left))
             for start_at in range(0, len(changes), READ_AT_ONCE):
                 yield await _written(call, query, reader, changes[start_at : start_at + READ_AT_ONCE])
             if reader.too_slow:

@@ -154,7 +154,7 @@ class ListQuery(Ids):
         )
 
 
-class PageOf(Struct):
+class PageQuery(Struct):
     """Which page of a list is wanted, in a query."""
 
     page: Number | None = None

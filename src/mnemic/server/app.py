@@ -74,7 +74,13 @@ def cors(settings: Settings) -> dict[str, Any]:
         "allow_origins": list(settings.allowed_origins),
         "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
         "allow_headers": [
-            "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "X-API-Key",
+            "Authorization",
+            "Content-Type",
+            "Idempotency-Key",
+            "If-Match",
+            "If-None-Match",
+            "Last-Event-ID",
+            "X-API-Key",
         ],
         "expose_headers": ["ETag", "Retry-After"],
     }

@@ -31,7 +31,7 @@ MOST_LISTED = 1000
 def path(method: Method, path: str, right: Right) -> Callable[[Run], Run]:
     """Declare a path; several can have the same function."""
     example = Example(path=dict.fromkeys(re.findall(r"{(\w+)", path), "x"))
-    return endpoint(method, path, right=right, summary="Of mem0", tag="mem0", example=example, documented=False)
+    return endpoint(method, path, right=right, summary="Of mem0", tag="mem0", example=example)
 
 
 class Results(Struct):

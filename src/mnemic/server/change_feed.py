@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from os import urandom
 from time import monotonic
 from typing import Literal
@@ -57,24 +59,11 @@ class Change(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """A place in the feed: the process, the last change, and the time up to which every put was delivered."""
+    """A place in the feed: the last change, and the time up to which every put was delivered."""
 
-    epoch: str
-    number: int
+    number: int | None
+    """None if the position is of another process, whose changes had other numbers."""
     time: datetime
-
-    def __str__(self) -> str:
-        return f"{self.epoch}-{self.number}-{to_microseconds(self.time)}"
-
-    @classmethod
-    def parse(cls, text: str) -> Position:
-        """Return the position that a text stands for; raises InvalidValueError."""
-        epoch, _, rest = text.partition("-")
-        number, _, time = rest.partition("-")
-        with suppress(ValueError, OverflowError):
-            if epoch.isalnum() and number.isdecimal() and time.isdecimal() and len(text) < 80:
-                return cls(epoch, int(number), from_microseconds(int(time)))
-        raise InvalidValueError(f"Last-Event-ID must be an id of this stream: {shown(text)}")
 
 
 class _Known(Struct, frozen=True):
@@ -142,7 +131,7 @@ class Reader:
         """Return the position after a change, or before the first."""
         if change is not None:
             self._last = change.number
-        return Position(self._feed.epoch, self._last, self._complete)
+        return Position(self._last, self._complete)
 
 
 class ChangeFeed:
@@ -151,7 +140,8 @@ class ChangeFeed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._shared = Capability.SHARED in store.capabilities
-        self.epoch = urandom(6).hex()
+        self._epoch = urandom(8)
+        self._secret = urandom(32)
         self.newest = 0
         """Number of the newest change."""
         self._readers: dict[str, set[Reader]] = {}
@@ -174,6 +164,25 @@ class ChangeFeed:
         """Return the time up to which all puts of a scope are in the queues of its readers."""
         watch = self._watches.get(scope.path)
         return self._store.clock() if watch is None or not self._shared else watch.polled
+
+    def to_id(self, position: Position) -> str:
+        """Return a position as the id of an event; the number in it is masked, since it counts the changes of all."""
+        assert position.number is not None
+        nonce = urandom(8)
+        number = position.number ^ self._mask(nonce)
+        return (self._epoch + nonce + struct.pack(">QQ", number, to_microseconds(position.time))).hex()
+
+    def from_id(self, text: str) -> Position:
+        """Return the position that the id of an event stands for; raises InvalidValueError."""
+        with suppress(ValueError, OverflowError, struct.error):
+            given = bytes.fromhex(text) if len(text) == 64 else b""
+            number, time = struct.unpack(">QQ", given[16:])
+            same = given[:8] == self._epoch
+            return Position(number ^ self._mask(given[8:16]) if same else None, from_microseconds(time))
+        raise InvalidValueError(f"Last-Event-ID must be an id of this stream: {shown(text)}")
+
+    def _mask(self, nonce: bytes) -> int:
+        return int.from_bytes(blake2b(nonce, key=self._secret, digest_size=8).digest(), "big")
 
     # ------------------------------------------------------------ changes of this process
 
@@ -251,7 +260,7 @@ class ChangeFeed:
     def deletions_since(self, reader: Reader, position: Position) -> list[Change] | None:
         """Return the deletions after a position; None if not all are known."""
         began = self._watches[reader.scope.path].began if self._shared else 0
-        if position.epoch != self.epoch or position.number < max(self._forgotten, began):
+        if position.number is None or position.number < max(self._forgotten, began):
             return None
         return [change for change in self._deletions if change.number > position.number and reader.wants(change)]
 

@@ -45,19 +45,19 @@ async def follow_changes(call: Call, query: ChangesQuery) -> Streamed:
     come first; one can come twice. A `delete` without an id means that some records of that scope and kind are gone.
     `gap` means that deletions may be missing, `dropped` that the reader was too slow and has to connect again.
     """
+    feed: ChangeFeed = call.request.app.state.changes
     kinds = RECALLED if query.kinds is None else check_kinds(query.kinds)
     given = call.request.headers.get("Last-Event-ID")
-    since = None if given is None else Position.parse(given)
+    since = None if given is None else feed.from_id(given)
     if call.request.method == "HEAD":
         return Response(media_type="text/event-stream")  # type: ignore[return-value]
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Streamed(_events(call, query, kinds, since), headers)
+    return Streamed(_events(call, feed, query, kinds, since), headers)
 
 
 async def _events(
-    call: Call, query: ChangesQuery, kinds: Sequence[str], since: Position | None
+    call: Call, feed: ChangeFeed, query: ChangesQuery, kinds: Sequence[str], since: Position | None
 ) -> AsyncGenerator[bytes, None]:
-    feed: ChangeFeed = call.request.app.state.changes
     inner, outer = call.path, call.access.scope
     if not (outer.holds(inner) or inner.holds(outer)):
         # Nothing is visible there, and that it cannot be seen must not be told.
@@ -65,7 +65,9 @@ async def _events(
     else:
         reader = await feed.join(inner if outer.holds(inner) else outer, kinds)
     try:
-        yield b"retry: 2000\n" + _event("ready", since or reader.position(), {"scope": call.path.path})
+        yield b"retry: 2000\n" + _event(
+            "ready", feed.to_id(reader.position()) if since is None else None, {"scope": call.path.path}
+        )
         if since is not None:
             async with aclosing(_missed(call, query, feed, reader, kinds, since)) as missed:
                 async for chunk in missed:
@@ -74,7 +76,7 @@ async def _events(
         while (left := ends - monotonic()) > 0:
             changes = await reader.take(min(query.heartbeat, left))
             for start_at in range(0, len(changes), READ_AT_ONCE):
-                yield await _written(call, query, reader, changes[start_at : start_at + READ_AT_ONCE])
+                yield await _written(call, feed, query, reader, changes[start_at : start_at + READ_AT_ONCE])
             if reader.too_slow:
                 yield _event("dropped", None, {"reason": TOO_SLOW})
                 return
@@ -88,7 +90,7 @@ async def _missed(
     call: Call, query: ChangesQuery, feed: ChangeFeed, reader: Reader, kinds: Sequence[str], since: Position
 ) -> AsyncGenerator[bytes, None]:
     """Yield what has happened since a position: deletions first, so that what was written again is there."""
-    complete = reader.position()
+    complete = feed.to_id(reader.position())
     deletions = feed.deletions_since(reader, since)
     if deletions is None:
         yield _event("gap", None, {"reason": GAP})
@@ -114,7 +116,9 @@ async def _missed(
     yield _event("ready", complete, {"scope": call.path.path})
 
 
-async def _written(call: Call, query: ChangesQuery, reader: Reader, changes: Sequence[Change]) -> bytes:
+async def _written(
+    call: Call, feed: ChangeFeed, query: ChangesQuery, reader: Reader, changes: Sequence[Change]
+) -> bytes:
     """Return changes as events, with the records as they are now if content is wanted."""
     records: dict[Ref, Any] = {}
     if query.content:
@@ -126,7 +130,7 @@ async def _written(call: Call, query: ChangesQuery, reader: Reader, changes: Seq
     return b"".join(
         _event(
             one.event,
-            reader.position(one),
+            feed.to_id(reader.position(one)),
             _about(one)
             | (
                 {"record": records[Ref(one.scope, one.kind, one.id or "")]}
@@ -142,6 +146,6 @@ def _about(change: Change) -> dict[str, Any]:
     return {"scope": change.scope.path, "kind": change.kind, "id": change.id, "version": change.version}
 
 
-def _event(name: str, position: Position | None, data: dict[str, Any]) -> bytes:
-    id = b"" if position is None else f"id: {position}\n".encode()
-    return id + b"event: " + name.encode() + b"\ndata: " + json.encode(data) + b"\n\n"
+def _event(name: str, id: str | None, data: dict[str, Any]) -> bytes:
+    start = b"" if id is None else f"id: {id}\n".encode()
+    return start + b"event: " + name.encode() + b"\ndata: " + json.encode(data) + b"\n\n"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ...checks import shown
 from ...errors import InvalidValueError
@@ -28,9 +28,18 @@ DEFAULT_PAGE = 100
 MOST_LISTED = 1000
 
 
-def path(method: Method, path: str, right: Right) -> Callable[[Run], Run]:
-    """Declare a path; several can have the same function."""
-    example = Example(path=dict.fromkeys(re.findall(r"{(\w+)", path), "x"))
+ID = "b1c1a8f0c4f54a3e9f0d5b7f1a2e3c4d"
+NAMES = {"memory_id": ID, "event_id": ID, "entity_type": "user", "entity_id": "carol"}
+CAROL = {"user_id": "carol"}
+ADD = {"messages": [{"role": "user", "content": "Carol is a vegetarian."}], **CAROL}
+FIND = {"query": "Who sleeps badly?", "filters": {"OR": [CAROL, {"user_id": "*"}]}}
+BATCH = {"memories": [{"memory_id": ID, "text": "Carol eats fish."}]}
+
+
+def path(method: Method, path: str, right: Right, body: Any = UNSET, **query: str) -> Callable[[Run], Run]:
+    """Declare a path, with an example for tests of all endpoints; several paths can have the same function."""
+    names = {name: NAMES[name] for name in re.findall(r"{(\w+)", path)}
+    example = Example(path=names, body=body, query=query)
     return endpoint(method, path, right=right, summary="Of mem0", tag="mem0", example=example)
 
 
@@ -172,7 +181,7 @@ async def _search(call: Call, body: given.SearchBody, k: int = DEFAULT_K) -> lis
 # ---------------------------------------------------------------- add, list, search
 
 
-@path("POST", "/memories", "write")
+@path("POST", "/memories", "write", ADD)
 async def mem0_add(call: Call, query: given.Ignored, body: given.AddBody) -> Events:
     """Store each message as a memory, as it is: no model extracts facts. System messages are left out.
 
@@ -181,14 +190,14 @@ async def mem0_add(call: Call, query: given.Ignored, body: given.AddBody) -> Eve
     return Events(await _add(call, body))
 
 
-@path("POST", "/v1/memories/", "write")
+@path("POST", "/v1/memories/", "write", ADD)
 async def mem0_add_v1(call: Call, query: given.Ignored, body: given.AddBody) -> list[Event] | Events:
     """Add memories; with the `output_format` v1.1, the answer is an object."""
     events = await _add(call, body)
     return Events(events) if body.output_format == "v1.1" else events
 
 
-@path("POST", "/v3/memories/add/", "write")
+@path("POST", "/v3/memories/add/", "write", ADD)
 async def mem0_add_v3(call: Call, query: given.Ignored, body: given.AddBody) -> Added:
     """Add memories, before it answers."""
     events = await _add(call, body)
@@ -208,35 +217,35 @@ async def mem0_list_v1(call: Call, query: given.ListQuery) -> list[Memory] | Mem
     return await (_list_page(call, body) if body.page and body.page_size else _list(call, body, DEFAULT_PAGE))
 
 
-@path("POST", "/v2/memories/", "read")
+@path("POST", "/v2/memories/", "read", {"filters": CAROL})
 async def mem0_list_v2(call: Call, query: given.PageQuery, body: given.ListBody) -> list[Memory] | MemoryPage:
     """List the memories that pass filters; with `page` and `page_size`, one page."""
     body.page, body.page_size = query.page or body.page, query.page_size or body.page_size
     return await (_list_page(call, body) if body.page and body.page_size else _list(call, body, DEFAULT_PAGE))
 
 
-@path("POST", "/v3/memories/", "read")
+@path("POST", "/v3/memories/", "read", {"filters": CAROL})
 async def mem0_list_v3(call: Call, query: given.PageQuery, body: given.ListBody) -> MemoryPage:
     """List one page of the memories that pass filters: of each user, the newest first."""
     body.page, body.page_size = query.page or body.page, query.page_size or body.page_size
     return await _list_page(call, body)
 
 
-@path("POST", "/search", "read")
+@path("POST", "/search", "read", FIND)
 async def mem0_search(call: Call, query: given.Ignored, body: given.SearchBody) -> Results:
     """Find the memories that pass filters and answer a question, best first, with a score from 0 to 1."""
     return Results(await _search(call, body, 20))
 
 
-@path("POST", "/v1/memories/search/", "read")
-@path("POST", "/v2/memories/search/", "read")
+@path("POST", "/v1/memories/search/", "read", FIND)
+@path("POST", "/v2/memories/search/", "read", FIND)
 async def mem0_search_v2(call: Call, query: given.Ignored, body: given.SearchBody) -> list[Memory] | Results:
     """Find memories; with the `output_format` v1.1, the answer is an object."""
     found = await _search(call, body)
     return Results(found) if body.output_format == "v1.1" else found
 
 
-@path("POST", "/v3/memories/search/", "read")
+@path("POST", "/v3/memories/search/", "read", FIND)
 async def mem0_search_v3(call: Call, query: given.Ignored, body: given.SearchBody) -> Results:
     """Find memories."""
     return Results(await _search(call, body))
@@ -252,8 +261,8 @@ async def mem0_get(call: Call, memory_id: str, query: given.Ignored) -> Memory:
     return await _memories(call).get(memory_id)
 
 
-@path("PUT", "/memories/{memory_id}", "write")
-@path("PUT", "/v1/memories/{memory_id}/", "write")
+@path("PUT", "/memories/{memory_id}", "write", {"text": "Carol eats fish."})
+@path("PUT", "/v1/memories/{memory_id}/", "write", {"text": "Carol eats fish."})
 async def mem0_update(call: Call, memory_id: str, query: given.Ignored, body: given.UpdateBody) -> Memory:
     """Change the text, metadata, timestamp or expiry of a memory; the old text stays in its history."""
     return await _memories(call).update(memory_id, body.changes())
@@ -274,7 +283,7 @@ async def mem0_history(call: Call, memory_id: str, query: given.Ignored) -> list
     return await _memories(call).history(memory_id)
 
 
-@path("POST", "/v1/feedback/", "write")
+@path("POST", "/v1/feedback/", "write", {"memory_id": ID, "feedback": "POSITIVE"})
 async def mem0_feedback(call: Call, query: given.Ignored, body: given.FeedbackBody) -> Feedback:
     """Keep feedback in the memory's metadata; POSITIVE also counts as a use, so that it fades more slowly."""
     memories = _memories(call)
@@ -296,8 +305,8 @@ async def mem0_event(call: Call, event_id: str, query: given.Ignored) -> EventSt
 # ---------------------------------------------------------------- several memories
 
 
-@path("DELETE", "/memories", "erase")
-@path("DELETE", "/v1/memories/", "erase")
+@path("DELETE", "/memories", "erase", user_id="carol")
+@path("DELETE", "/v1/memories/", "erase", user_id="carol")
 async def mem0_delete_all(call: Call, query: given.ListQuery) -> Said:
     """Delete the memories of a user, agent, app or run, with their history."""
     memories = _memories(call)
@@ -308,7 +317,7 @@ async def mem0_delete_all(call: Call, query: given.ListQuery) -> Said:
     return Said("Memories deleted successfully!")
 
 
-@path("PUT", "/v1/batch/", "write")
+@path("PUT", "/v1/batch/", "write", BATCH)
 async def mem0_update_batch(call: Call, query: given.Ignored, body: given.BatchBody) -> Said:
     """Change up to 1,000 memories, one after the other; if one does not exist, those before it are changed."""
     for one in body.memories:
@@ -316,7 +325,7 @@ async def mem0_update_batch(call: Call, query: given.Ignored, body: given.BatchB
     return Said(f"Successfully updated {len(body.memories)} memories")
 
 
-@path("DELETE", "/v1/batch/", "write")
+@path("DELETE", "/v1/batch/", "write", BATCH)
 async def mem0_delete_batch(call: Call, query: given.Ignored, body: given.BatchBody) -> Said:
     """Delete up to 1,000 memories, one after the other; if one does not exist, those before it are deleted."""
     for one in body.memories:
@@ -389,7 +398,7 @@ async def mem0_configuration(call: Call, query: given.Ignored) -> dict[str, str]
     return {"version": "v1.1"}
 
 
-@path("POST", "/configure", "admin")
+@path("POST", "/configure", "admin", {})
 async def mem0_configure(call: Call, query: given.Ignored, body: dict[str, Any]) -> Said:
     """Change nothing: this server has no models, and its store is given when it starts."""
     return Said("Nothing was changed: this server has no models to configure")

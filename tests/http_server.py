@@ -15,7 +15,14 @@ import uvicorn
 
 import mnemic
 from mnemic.server.app import build_app
+from mnemic.server.keys import ApiKeys
 from mnemic.server.settings import Settings
+
+
+def make_key(url: str, scope: str, *rights: str) -> str:
+    """Create a key in the store at a URL; return its secret."""
+    with mnemic.open(url) as memory:
+        return memory._driver.run(ApiKeys(memory._async).create("test", scope, rights)).secret
 
 
 @contextmanager

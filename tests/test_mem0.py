@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 import mnemic
-from http_server import serving
+from http_server import make_key, serving
 from mcp_clients import NODE
 from mem0_client import Client, ClientError, node_client, python_client
+from mnemic.server.settings import Settings
 
 ALICE = {"user_id": "alice"}
 TURNS = [
@@ -240,3 +241,18 @@ def test_memories_of_the_library_and_of_imports_are_those_of_the_user(tmp_path: 
         assert [item.text for item in memory.scope("acme", "alice").memories.list()] == ["Alice has a cat"]
         memory.scope("acme", "alice").erase()
     assert b"Likes tea" not in (tmp_path / "memory.db").read_bytes()
+
+
+def test_the_client_sends_its_key(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    key = make_key(url, "acme", "read", "write")
+    with serving(url, settings=Settings(require_key=True)) as server:
+        base = str(server.base_url).rstrip("/")
+        with python_client(base, tmp_path / "settings", key) as client:
+            client.add("Alice drinks tea", user_id="alice")
+            with pytest.raises(ClientError, match="erase"):
+                client.delete_all(user_id="alice")
+        with python_client(base, tmp_path / "settings", "wrong") as client, pytest.raises(ClientError, match="key"):
+            client.users()
+    with mnemic.open(url) as memory:
+        assert [item.text for item in memory.scope("acme", "alice").memories.list()] == ["Alice drinks tea"]

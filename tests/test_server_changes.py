@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from http_server import serving
+from http_server import make_key, serving
 from mnemic.server import change_feed
+from mnemic.server.settings import Settings
 
 PATH = "/api/v1/changes"
 OTHER_PROCESS = """
@@ -190,6 +191,21 @@ def test_bad_requests() -> None:
             assert answer.status_code == status
         head = server.head(PATH)
         assert (head.status_code, head.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+def test_nothing_is_told_of_other_scopes(url: str) -> None:
+    key = make_key(url, "acme/alice", "read", "write")
+    whole = {"Authorization": f"Bearer {make_key(url, '', 'read', 'write')}"}
+    with serving(url, settings=Settings(require_key=True)) as server:
+        server.headers["Authorization"] = f"Bearer {key}"
+        with following(server, "acme") as above, following(server, "acme/bob", heartbeat=1) as beside:
+            for scope in ("acme", "acme/bob", "acme/alice/deep"):
+                body = {"text": "x", "id": scope}
+                server.post("/api/v1/memories", params={"scope": scope}, json=body, headers=whole).raise_for_status()
+            assert above.take(1) == [("put", "acme/alice/deep", "memory", "acme/alice/deep")]
+            assert [beside.next(), beside.next()] == [None, None]
+        with following(server, "acme/bob", beside.last) as again:
+            assert [event.name for event in again.until("ready")] == ["ready"]
 
 
 def test_a_thousand_streams(url: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 
-from http_server import serving
-from mcp_clients import data, run
+from http_server import make_key, serving
+from mcp_clients import data, error, run
 from mnemic.server.settings import Settings
 
 
@@ -61,3 +64,25 @@ def test_a_missing_resource_is_an_error_of_the_protocol() -> None:
 
     with serving() as server:
         run(lambda: test(f"{server.base_url}/mcp/acme"))
+
+
+def test_keys_apply(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    keys = {"alice": make_key(url, "acme/alice", "read", "write"), "reader": make_key(url, "acme/alice", "read")}
+
+    async def test(base: str) -> None:
+        def client(key: str, scope: str) -> Client:
+            http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"})
+            return Client(streamable_http_client(f"{base}/mcp/{scope}", http_client=http))
+
+        async with client(keys["alice"], "acme/alice") as alice, client(keys["reader"], "acme/alice") as reader:
+            await data(alice, "remember", text="Alice drinks tea")
+            assert len((await data(reader, "recall", query="tea"))["hits"]) == 1
+            assert "write" in await error(reader, "remember", text="Alice drinks beer")
+        async with client(keys["alice"], "acme/bob") as bob:
+            assert (await data(bob, "recall", query="tea"))["hits"] == []
+            assert "acme/bob" in await error(bob, "remember", text="mine now")
+
+    with serving(url, settings=Settings(require_key=True)) as server:
+        assert server.post("/mcp/acme/alice", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        run(lambda: test(str(server.base_url)))

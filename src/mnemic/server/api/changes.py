@@ -61,7 +61,8 @@ async def _events(
     inner, outer = call.path, call.access.scope
     if not (outer.holds(inner) or inner.holds(outer)):
         # Nothing is visible there, and that it cannot be seen must not be told.
-        reader = await feed.join(outer, ())
+        kinds = ()
+        reader = await feed.join(outer, kinds)
     else:
         reader = await feed.join(inner if outer.holds(inner) else outer, kinds)
     try:
@@ -98,7 +99,7 @@ async def _missed(
         yield b"".join(_event(one.event, None, _about(one)) for one in deletions)
     begin = since.time - MARGIN
     streams = all_streams(call.store, StreamScan(scope=reader.scope, kinds=tuple(kinds)))
-    for stream in [one async for one in streams if one.updated >= begin]:
+    for stream in [one async for one in streams if one.updated >= begin] if kinds else ():
         scan = Scan(
             scope=stream.scope,
             kinds=(stream.kind,),

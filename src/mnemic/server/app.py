@@ -69,7 +69,7 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
 
 
 def cors(settings: Settings) -> dict[str, Any]:
-    """Return what web pages of the allowed origins may do: everything but send the dashboard's cookie."""
+    """Return the options of CORS: pages of the allowed origins may do everything but send the dashboard's cookie."""
     return {
         "allow_origins": list(settings.allowed_origins),
         "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],

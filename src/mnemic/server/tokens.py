@@ -59,7 +59,7 @@ class TokenError(Exception):
 
 
 class Claims(NamedTuple):
-    """What a token allows, to whom, and until when."""
+    """The subject of a token, its scope and rights, and when it expires."""
 
     subject: str
     scope: ScopePath
@@ -155,7 +155,7 @@ class TokenVerifier:
         check_template(settings.jwt_scope)
 
     async def verify(self, token: str) -> Claims:
-        """Return what a token says; raises TokenError, StoreUnavailableError if the public keys cannot be read."""
+        """Return the claims of a token; raises TokenError, StoreUnavailableError if the public keys cannot be read."""
         if len(token) > MAX_TOKEN:
             raise TokenError("too long")
         digest = sha256(token.encode()).digest()

@@ -60,7 +60,7 @@ class CreatedKey(ApiKey, frozen=True, kw_only=True):
 
 
 def authenticator(call: Call) -> Authenticator:
-    """Return what knows the keys of the server."""
+    """Return the authenticator of the server, which caches its keys."""
     found: Authenticator = call.request.app.state.authenticator
     return found
 

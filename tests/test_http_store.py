@@ -65,8 +65,9 @@ def url(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def proxied(url: str) -> Iterator[tuple[FaultyProxy, str]]:
     """A proxy in front of the server, and the URL of an empty store behind it, with the circuit breaker."""
+    mnemic.open(f"{url}&timeout=30").close()  # so that the server has opened it
     with proxy_for(url) as proxy:
-        yield proxy, proxy.url(url).replace("?breaker=0", "?timeout=1")
+        yield proxy, proxy.url(url).replace("?breaker=0", "?timeout=2")
 
 
 def on_store(url: str, work: Callable[[HttpStore], Any]) -> Any:
@@ -315,6 +316,28 @@ def test_pages_end_before_they_are_large(monkeypatch: pytest.MonkeyPatch) -> Non
         on_store(str(client.base_url), work)
 
 
+@pytest.mark.parametrize(
+    ("call", "asked"),
+    [
+        ("scan", {"after_version": 10**30}),
+        ("scan", {"after_version": -1}),
+        ("scan", {"derived": ["a"] * 3000}),
+        ("scan", {"skip": 2**63}),
+        ("streams", {"limit": -1}),
+        ("search", {"query": "x", "neighbors": 2**70}),
+        ("search", {"query": "x", "limit": 10_001}),
+        ("write", {"ops": [{"op": "put", "record": {"scope": {"path": "a"}, "kind": "Bad", "key": "k"}}]}),
+        ("write", {"ops": [{"op": "delete", "ref": {"scope": {"path": "a"}, "kind": "audit", "key": "k"}}]}),
+        ("write", {"ops": [{"op": "no such"}]}),
+    ],
+)  # fmt: skip
+def test_hostile_calls_are_refused(call: str, asked: dict[str, Any]) -> None:
+    with serving() as client:
+        body = asked if call == "write" else {"scope": {"path": "a"}, **asked}
+        answer = client.post(f"/api/v1/store/{call}", json=body)
+        assert 400 <= answer.status_code < 500, answer.text
+
+
 def test_the_clock_is_the_servers() -> None:
     with serving() as client, pytest.raises(InvalidValueError, match="clock of a memory on a server"):
         mnemic.open(str(client.base_url), clock=Clock())
@@ -396,7 +419,7 @@ def test_a_key_shows_and_changes_only_its_scope(file_url: str) -> None:
 
 def test_a_write_whose_answer_is_lost_is_repeated_and_done_once(proxied: tuple[FaultyProxy, str]) -> None:
     proxy, url = proxied
-    with mnemic.open(url) as memory:
+    with mnemic.open(f"{url}0") as memory:
         chat = memory.scope("acme").session("s")
         chat.add("user", "0")
         for n in range(1, 5):
@@ -413,11 +436,23 @@ def test_a_server_that_was_restarted_does_not_repeat_a_write() -> None:
         with pytest.raises(StoreUnavailableError, match="may or may not have been done"):
             await store.write(Write((Put(Record(ALICE, MESSAGE, "a")),)))
 
-    with scripted((200, {"Mnemic-Server": "first"}, STORE[2]), lost, moved) as (url, asked):
+    with scripted((200, {"Mnemic-Server": "first 12.5"}, STORE[2]), lost, moved) as (url, asked):
         on_store(url, work)
     _, first, second = asked
     assert first["Mnemic-Write"] == second["Mnemic-Write"]
     assert (first.get("Mnemic-Server"), second["Mnemic-Server"]) == (None, "first")
+
+
+def test_a_write_that_arrives_after_its_deadline_is_not_done() -> None:
+    body = {"ops": [{"op": "put", "record": {"scope": {"path": "acme"}, "kind": "note", "key": "a"}}]}
+    with serving() as client:
+        process, clock = client.get("/api/v1/store").headers["Mnemic-Server"].split()
+        for late, status in ((10.0, 200), (-1.0, 408)):
+            deadline = f"{process} {float(clock) + late:.3f}"
+            answer = client.post("/api/v1/store/write", json=body, headers={"Mnemic-Deadline": deadline})
+            assert answer.status_code == status
+        elsewhere = client.post("/api/v1/store/write", json=body, headers={"Mnemic-Deadline": "another 0"})
+        assert elsewhere.json()["outcomes"][0]["version"] == 2
 
 
 def test_a_repeated_write_is_not_done_again() -> None:
@@ -502,7 +537,7 @@ def test_calls_to_a_lost_server_fail_at_once(proxied: tuple[FaultyProxy, str]) -
     proxy, url = proxied
     registry = CollectorRegistry()
     telemetry.register_prometheus(registry)
-    with mnemic.open(url) as memory:
+    with mnemic.open(url.replace("timeout=2", "timeout=1")) as memory:
         chat = memory.scope("acme").session("s")
         chat.add("user", "before")
         proxy.mode = Stall()
@@ -556,7 +591,7 @@ def test_a_lost_server_looks_empty_if_that_is_wanted(
     proxy, url = proxied
     registry = CollectorRegistry()
     telemetry.register_prometheus(registry)
-    with mnemic.open(f"{url}&on_failure=empty") as memory:
+    with mnemic.open(f"{url}&breaker=1&on_failure=empty") as memory:
         memory.scope("acme", "alice").session("monday").add("user", "before")
         proxy.mode = FAULTS[fault]
         proxy.drop()

@@ -18,6 +18,7 @@ from mnemic.records import now
 from mnemic.server.app import build_app
 from mnemic.server.settings import Settings
 from mnemic.store.wire import CLOCK_HEADER
+from servers.stores import empty_file
 
 SETTINGS = Settings(rate=0, max_body_bytes=64 * 1024 * 1024)
 
@@ -55,8 +56,12 @@ class Stores:
         async with self._opening:
             if name in self._apps:
                 return self._apps[name][1]
-            (self._folder / name).mkdir(exist_ok=True)
-            url = f"sqlite:///{self._folder / name / 'memory.db'}?synchronous=normal"
+            folder = self._folder / name
+            known = folder.exists()  # after a restart
+            folder.mkdir(exist_ok=True)
+            url = f"sqlite:///{folder / 'memory.db'}?synchronous=normal"
+            if not known:
+                empty_file(folder)
             memory = await mnemic.open_async(url, clock=lambda: now() + self._ahead)
             app = build_app(memory, SETTINGS)
             self._apps[name] = (memory, app)

@@ -108,6 +108,7 @@ STATUS_TITLES = {
     403: "The key does not allow this",
     404: "There is no such thing",
     405: "The path has no such method",
+    408: "The deadline has passed",
     409: "Someone else wrote first",
     411: "The length of the body is needed",
     412: "The stored version is another one",

@@ -37,6 +37,8 @@ __all__ = [
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
 """Record fields that a condition can name, besides `meta.x`, `data.x` and `labels.x`."""
 
+MAX_DERIVED = 100
+"""Maximum number of derived values in one scan."""
 MAX_CHOICES = 1000
 """Maximum number of values in one condition."""
 
@@ -298,9 +300,13 @@ class Scan(Struct, frozen=True, kw_only=True):
     lacking: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a negative limit or skip."""
+        """Raise InvalidValueError for a negative limit, skip or version, or too many derived values."""
         check_count(self.limit, "limit")
         check_count(self.skip, "skip")
+        if self.after_version is not None:
+            check_count(self.after_version, "after_version")
+        if len(self.derived) > MAX_DERIVED:
+            raise InvalidValueError(f"a scan takes at most {MAX_DERIVED} names of derived values")
 
 
 class StreamScan(Struct, frozen=True, kw_only=True):

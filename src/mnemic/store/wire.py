@@ -12,8 +12,8 @@ from ..records import Match, Record, Ref
 from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
-    "CLOCK_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes", "Records", "Refs",
-    "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "to_wire",
+    "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes",
+    "Records", "Refs", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "to_wire",
 ]  # fmt: skip
 
 PATH = "/api/v1/store"
@@ -21,7 +21,10 @@ PATH = "/api/v1/store"
 WRITE_HEADER = "Mnemic-Write"
 """Header with a random id of a write, by which a repetition is recognized while the server runs."""
 SERVER_HEADER = "Mnemic-Server"
-"""Header with a random id of the server's process: in an answer its own, in a repeated write the one first asked."""
+"""Header with a random id of the server's process: in an answer its own, and the seconds of its clock after a space;
+in a repeated write the one that was first asked."""
+DEADLINE_HEADER = "Mnemic-Deadline"
+"""Header with the process, and the time on its clock until which a client waits for a write: it is not begun later."""
 CLOCK_HEADER = "Mnemic-Clock"
 """Header with the time of a client whose clock is not the system's, for tests."""
 

@@ -25,7 +25,7 @@ from ...errors import (
     UnreadableStoreError,
 )
 from ...store.availability import cause_name
-from ...store.wire import PATH, SERVER_HEADER, WRITE_HEADER
+from ...store.wire import DEADLINE_HEADER, PATH, SERVER_HEADER, WRITE_HEADER
 from ...telemetry.calls import count
 from ..calls import Calls
 from .breaker import Breaker
@@ -81,8 +81,8 @@ class HttpClient:
         self._connecting = connecting
         self._calls = Calls(connecting.url, connecting.timeout, self._connect, _disconnect)
         self._breaker = Breaker(connecting.url, connecting.failures)
-        self._server: str | None = None
-        """Id of the server's process, as far as is known."""
+        self._server: tuple[str, float] | None = None
+        """Id of the server's process, and how far its clock is ahead of the one here, as far as is known."""
 
     async def get(self, path: str, decode: Callable[[bytes], Result]) -> Result:
         """Return the decoded answer to a GET of a path."""
@@ -103,6 +103,9 @@ class HttpClient:
         StoreUnavailableError if it is unknown whether it was done.
         """
         own = {**headers, WRITE_HEADER: uuid4().hex}
+        if self._server is not None:
+            process, ahead = self._server
+            own[DEADLINE_HEADER] = f"{process} {time.monotonic() + self._connecting.timeout + ahead:.3f}"
         return await self._run("POST", f"{PATH}/{call}", _encode(asked), decode, own, repeatable=has_id)
 
     async def close(self) -> None:
@@ -134,7 +137,7 @@ class HttpClient:
                     if again.sent and not repeatable:
                         # Only the process that got the first attempt knows whether it was done.
                         late |= asked is None or passed > REPEATED_FOR
-                        headers[SERVER_HEADER] = asked or ""
+                        headers[SERVER_HEADER] = "" if asked is None else asked[0]
                     if late or attempt == ATTEMPTS:
                         raise again.error from again.__cause__
                     count("retries", "connection")
@@ -155,7 +158,7 @@ class HttpClient:
             async with session.request(
                 method, address, data=data, headers=headers, allow_redirects=False, ssl=self._connecting.ssl
             ) as response:
-                self._server = response.headers.get(SERVER_HEADER) or self._server
+                self._learn(response.headers.get(SERVER_HEADER, ""))
                 content = await self._content(response)
                 if response.status == 200:
                     return content
@@ -179,6 +182,15 @@ class HttpClient:
         if response.status in GATEWAY:
             raise _AgainError(error, sent=True)
         raise error
+
+    def _learn(self, stamp: str) -> None:
+        """Learn from an answer which process gave it, and its clock."""
+        process, _, clock = stamp.partition(" ")
+        if clock.replace(".", "", 1).isdecimal():
+            ahead = float(clock) - time.monotonic()
+            if self._server is not None and self._server[0] == process:
+                ahead = max(ahead, self._server[1])  # the answer that took the shortest time tells best
+            self._server = (process, ahead)
 
     async def _content(self, response: aiohttp.ClientResponse) -> bytes:
         parts, size = [], response.content_length or 0

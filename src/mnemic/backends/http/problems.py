@@ -49,6 +49,7 @@ _BY_STATUS: dict[int, tuple[type[MnemicError], str]] = {
     401: (StorePermissionError, "the API key is missing, wrong or expired: give it with MNEMIC_API_KEY or api_key_env"),
     403: (AccessDeniedError, "the API key does not allow this"),
     404: (UnreadableStoreError, "this is not the address of a Mnemic server, or of one too old"),
+    408: (StoreUnavailableError, "the deadline passed before the write began"),
     412: (StoreUnavailableError, "the server was restarted; the write may or may not have been done"),
     413: (TooLargeError, "the server takes no request of this size: write less at once"),
     421: (StorePermissionError, "the server does not serve this host name"),

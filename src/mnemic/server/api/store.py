@@ -21,6 +21,7 @@ from ...store.protocol import Page, scrub
 from ...store.query import Outcome, StreamScan, Write
 from ...store.wire import (
     CLOCK_HEADER,
+    DEADLINE_HEADER,
     PATH,
     SERVER_HEADER,
     WRITE_HEADER,
@@ -58,6 +59,11 @@ STORE = {
     "rights": ["read", "write"],
     "capabilities": ["atomic", "durable", "records", "shared"],
 }
+
+
+def server_stamp() -> str:
+    """Return the id of this process, and the time on its clock."""
+    return f"{server_id()} {time.monotonic():.3f}"
 
 
 def server_id() -> str:
@@ -146,7 +152,7 @@ async def search_records(call: Call, body: WireSearch) -> Answer[Found]:
 
 @endpoint(
     "POST", f"{PATH}/write", right="write", summary="Change records of a scope", tag="store", scoped=False,
-    problems=(409, 412),
+    problems=(408, 409, 412),
     example=Example(
         body={"ops": [{"op": "put", "record": {"scope": WHERE, "kind": "note", "key": "plan", "data": {"value": 1}}}]},
         answer={"outcomes": [{"seq": 1, "version": 1, "created": WHEN, "updated": WHEN, "key": "plan"}]},
@@ -156,9 +162,12 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     """Apply all operations, or none.
 
     A write with the header `Mnemic-Write`, a random id, can be repeated for a while: it is not done again. The
-    repetition names the process that was first asked, by `Mnemic-Server`; another one refuses it with status 412.
+    repetition names the process that was first asked, by `Mnemic-Server`; another one refuses it with status 412. With
+    `Mnemic-Deadline`, a process and a time on its clock as its answers have them in `Mnemic-Server`, the write is not
+    begun later.
     """
     _check_clock(call)
+    _check_deadline(call)
     id = call.request.headers.get(WRITE_HEADER)
     if id is None:
         return _answer(Outcomes(await call.store.write(body)))
@@ -239,13 +248,20 @@ async def _sized(
 
 
 def _answer(value: Any) -> Answer[Any]:
-    return Answer(value, headers={SERVER_HEADER: server_id()})
+    return Answer(value, headers={SERVER_HEADER: server_stamp()})
 
 
 def _encoded(content: bytes) -> Answer[Any]:
     """Return an answer that is encoded already."""
-    response: Any = Response(content, headers={SERVER_HEADER: server_id()}, media_type=JSON_TYPE)
+    response: Any = Response(content, headers={SERVER_HEADER: server_stamp()}, media_type=JSON_TYPE)
     return response  # type: ignore[no-any-return]
+
+
+def _check_deadline(call: Call) -> None:
+    """Refuse a write for which its client no longer waits, since it may have sent others meanwhile."""
+    process, _, until = call.request.headers.get(DEADLINE_HEADER, "").partition(" ")
+    if process == server_id() and until.replace(".", "", 1).isdecimal() and time.monotonic() > float(until):
+        raise RequestError(408, "the deadline of the write passed before it began; nothing was done")
 
 
 def _check_clock(call: Call) -> None:

@@ -154,6 +154,22 @@ async def test_a_timeline_that_is_too_long_to_cache_keeps_what_changed_last() ->
 
 
 @on_loop
+async def test_a_restricted_store_shares_the_cache_but_sees_only_its_scope() -> None:
+    clock = DemoClock()
+    async with mnemic.open_async("memory://", clock=clock) as memory:
+        await fill(memory, clock)
+        cache = TimelineCache()
+        await read_all(cache, memory)
+        known = set(cache._known)
+        part = memory.restricted("acme", rights=["read"])
+        for path in ("", "acme", "globex"):
+            timeline = await cache.read(part._store, ScopePath(path), visible=ScopePath("acme"))
+            assert {ref.scope.segments[0] for ref in timeline.newest(5000)[0]} <= {"acme"}
+            assert timeline.total == timeline.read
+        assert set(cache._known) == known
+
+
+@on_loop
 async def test_forecast_agrees_with_what_forget_takes() -> None:
     clock = DemoClock()
     async with mnemic.open_async("memory://", clock=clock) as memory:

@@ -189,9 +189,17 @@ class TimelineCache:
         self._lock = asyncio.Lock()
 
     async def read(
-        self, store: Store, scope: ScopePath, kinds: Sequence[str] = TIMELINE_KINDS, roles: Sequence[str] = ()
+        self,
+        store: Store,
+        scope: ScopePath,
+        kinds: Sequence[str] = TIMELINE_KINDS,
+        roles: Sequence[str] = (),
+        visible: ScopePath | None = None,
     ) -> Timeline:
-        """Return the timeline of a scope and those below; with `roles`, only of messages of these roles."""
+        """Return the timeline of a scope and those below; with `roles`, only of messages of these roles.
+
+        `visible` is the scope that the store shows, if it is a handle for a part of it.
+        """
         wanted = tuple(kind for kind in kinds if kind in SPOKEN or not roles)
         if not wanted:
             return Timeline([], 0, 0)
@@ -199,7 +207,8 @@ class TimelineCache:
         streams = [stream async for stream in all_streams(store, scan)]
         spoken = tuple(sorted(roles))
         async with self._lock:
-            self._drop_gone(scope, wanted, {stream.name for stream in streams})
+            if visible is None or visible.holds(scope):
+                self._drop_gone(scope, wanted, {stream.name for stream in streams})
             found, waiting = list[StreamTimes](), list[Stream]()
             for stream in sorted(streams, key=lambda one: one.updated, reverse=True):
                 known = self._known.get((*stream.name, spoken))

@@ -115,7 +115,7 @@ async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
         state.timelines = TimelineCache()
     cache: TimelineCache = state.timelines
     kinds = {} if query.kinds is None else {"kinds": query.kinds}
-    timeline = await cache.read(call.store, call.path, roles=query.roles or (), **kinds)
+    timeline = await cache.read(call.store, call.path, roles=query.roles or (), visible=call.access.scope, **kinds)
     for name in ("min_importance", "max_importance"):
         if (bound := getattr(query, name)) is not None:
             check_number(bound, name)

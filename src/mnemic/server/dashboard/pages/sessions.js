@@ -69,7 +69,7 @@ function List({ scope, sessions, open, params, go, onOpen }) {
             : html`<p class="muted small session-count" role="status">${shown.length === items.length ? plural(items.length, "session") : `${number(shown.length)} of ${plural(items.length, "session")}`}${sessions.value.more ? ", those with the newest messages" : ""}</p>
               <ul>${shown.slice(0, most).map((one) => html`<li key=${one.scope}>
                 <button type="button" class="session" aria-current=${one.scope === open ? "true" : undefined} onClick=${() => onOpen(one.scope)}>
-                  <strong class="ellipsis">${one.title ?? one.name}</strong><${Time} at=${one.last_activity} />
+                  <strong class="ellipsis" dir="auto">${one.title ?? one.name}</strong><${Time} at=${one.last_activity} />
                   <span class="muted ellipsis">${parentOf(one.scope) || "/"}${one.title ? ` · ${nameOf(one.scope)}` : ""}</span>
                   <span class="muted num">${compact(one.messages)} · ${compact(one.tokens)} tok</span>
                 </button></li>`)}</ul>

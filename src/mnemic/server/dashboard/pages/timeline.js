@@ -212,6 +212,6 @@ const RecordRow = ({ record, onOpen }) => html`<li><button type="button" class="
     ${record.importance !== null && html`<span class="muted">importance ${Number(record.importance.toFixed(2))}</span>`}
     ${record.pinned && record.role !== "system" && html`<span class="badge accent">pinned</span>`}
     <${Time} at=${record.time} exact /></span>
-  <span class="record-text">${record.text || `(${kindOf(record.kind).one} without text)`}</span>
+  <span class="record-text" dir="auto">${record.text || `(${kindOf(record.kind).one} without text)`}</span>
   <span class="muted small ellipsis">${record.session ? `${parentOf(record.scope) || "/"} · ${record.session}` : record.scope || "/"}</span>
 </button></li>`;

@@ -104,7 +104,7 @@ function Head({ found, budget, setBudget, fit, shown }) {
     found.expires && html`expires <${Time} at=${found.expires} />`,
   ].filter(Boolean);
   return html`<div class="stack">
-    <div><h2 class="session-title">${found.title ?? found.name}</h2>
+    <div><h2 class="session-title" dir="auto">${found.title ?? found.name}</h2>
       <p class="muted small">${found.scope || "/"} · ${found.name} · <${Time} at=${found.last_activity} /></p>
       <p class="small">${told.map((one, i) => html`<span key=${i}>${i > 0 && " · "}${one}</span>`)}</p></div>
     <div class="budget">
@@ -121,7 +121,7 @@ function Head({ found, budget, setBudget, fit, shown }) {
 
 const Summary = ({ summary, fits, marked }) => html`<details class="folded ${marked ? (fits ? "in" : "out") : ""}">
   <summary>Summary${summary.messages ? ` of ${plural(summary.messages, "earlier message")}` : ""}</summary>
-  <p class="text">${summary.text}</p>
+  <p class="text" dir="auto">${summary.text}</p>
 </details>`;
 
 function Archived({ path, count, tokens, details }) {
@@ -175,7 +175,7 @@ function Message({ one, byCall, fit, marked, details, onDelete }) {
 function LongText({ text, length }) {
   const [whole, setWhole] = useState(false);
   const long = text.length > 1500;
-  return html`<p class="text">${whole || !long ? text : `${text.slice(0, 1200)} …`}</p>
+  return html`<p class="text" dir="auto">${whole || !long ? text : `${text.slice(0, 1200)} …`}</p>
     ${long && html`<${Button} kind="quiet" aria-expanded=${whole ? "true" : "false"} onClick=${() => setWhole(!whole)}>${whole ? "Show less" : `Show all ${number(length)} characters`}<//>`}
     ${whole && length > text.length && html`<p class="muted small">The first ${number(text.length)} of ${number(length)} characters.</p>`}`;
 }

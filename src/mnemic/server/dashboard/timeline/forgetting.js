@@ -55,7 +55,7 @@ export function Forgetting({ scope, onOpen, who }) {
             <ul class="fading">${found.fading.map((one, i) => html`<li key=${`${one.scope}/${one.id}`}>
               <button type="button" class="record" onClick=${() => onOpen({ kind: "memory", id: one.id, scope: one.scope })}
                 onMouseEnter=${() => setMarked(i)} onMouseLeave=${() => setMarked(null)} onFocus=${() => setMarked(i)} onBlur=${() => setMarked(null)}>
-                <span class="record-text"><span class="kind ${TOKENS[i]}">${one.text || one.id}</span></span>
+                <span class="record-text" dir="auto"><span class="kind ${TOKENS[i]}">${one.text || one.id}</span></span>
                 <span class="muted small">${number(Number(one.strength.toPrecision(2)))} of ${number(Number(one.importance.toPrecision(3)))} left · ${fate(one, found)}</span>
               </button></li>`)}</ul>
           </div>`}<//>

@@ -18,7 +18,7 @@ export function RecordDialog({ place, go, who, onClose, onChanged }) {
   return html`<${Dialog} title="Record" side onClose=${onClose}>
     <${Loaded} of=${record} lines=${8}>${(found) => html`<div class="stack record-detail">
       <div class="row"><${KindName} kind=${found.kind} />${found.role && html`<${Badge}>${found.role}<//>`}${found.pinned && html`<${Badge} tone="accent">pinned<//>`}</div>
-      <p class="text">${found.text || found.message?.calls.map((call) => `${call.name}(${call.arguments})`).join("\n") || "(no text)"}</p>
+      <p class="text" dir="auto">${found.text || found.message?.calls.map((call) => `${call.name}(${call.arguments})`).join("\n") || "(no text)"}</p>
       <${Fields} found=${found} go=${go} />
       ${who?.rights.includes("write") && html`<${Changes} found=${found} change=${change} />`}
       ${found.kind === "memory" && !found.pinned && html`<${Fading} place=${place} version=${found.version} />`}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -71,9 +73,11 @@ def test_keys_apply(tmp_path: Path) -> None:
     keys = {"alice": make_key(url, "acme/alice", "read", "write"), "reader": make_key(url, "acme/alice", "read")}
 
     async def test(base: str) -> None:
-        def client(key: str, scope: str) -> Client:
-            http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"})
-            return Client(streamable_http_client(f"{base}/mcp/{scope}", http_client=http))
+        @asynccontextmanager
+        async def client(key: str, scope: str) -> AsyncIterator[Client]:
+            async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http:
+                async with Client(streamable_http_client(f"{base}/mcp/{scope}", http_client=http)) as client:
+                    yield client
 
         async with client(keys["alice"], "acme/alice") as alice, client(keys["reader"], "acme/alice") as reader:
             await data(alice, "remember", text="Alice drinks tea")

@@ -59,6 +59,7 @@ def test_a_page_does_not_style_what_belongs_to_another() -> None:
     for path in FOLDER.rglob("*.css"):
         if path.parent.name != "vendor":
             rules = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+            assert rules.count("{") == rules.count("}"), path
             for selectors in re.findall(r"([^{}]+)\{", rules):
                 for name in re.findall(r"(?:^|,)\s*\.([\w-]+)", selectors):
                     places.setdefault(name, set()).add(path.name)

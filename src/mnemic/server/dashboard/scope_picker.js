@@ -1,7 +1,7 @@
 // The scope that the pages show: a box with completion from the scopes of the store.
 import { useEffect, useId, useMemo, useRef, useState } from "./vendor/preact.js";
 import { get } from "./api.js";
-import { html, plural, useRested } from "./ui.js";
+import { html, plural } from "./ui.js";
 
 const MOST = 50;
 
@@ -26,7 +26,6 @@ export function ScopePicker({ scope, root, onScope }) {
   const input = useRef(null);
   const id = useId();
   const open = text !== null;
-  const rested = useRested(text, 120);
   useEffect(() => {
     if (!open) return;
     const control = new AbortController();
@@ -34,17 +33,17 @@ export function ScopePicker({ scope, root, onScope }) {
     return () => control.abort();
   }, [open]);
   const shown = useMemo(() => {
-    const typed = (rested ?? "").trim().toLowerCase();
+    const typed = (text ?? "").trim().toLowerCase();
     const found = [{ scope: root || "/", counts: null }, ...scopes.filter((one) => one.scope !== root)].filter((one) => one.scope.toLowerCase().includes(typed));
     // What begins with the typed text is more likely meant than what has it somewhere.
     return found.sort((a, b) => b.scope.toLowerCase().startsWith(typed) - a.scope.toLowerCase().startsWith(typed)).slice(0, MOST);
-  }, [scopes, rested, root]);
+  }, [scopes, text, root]);
   /** What Enter chooses: the option that is lit, the typed scope, or else the best match, unless it is not listed. */
   const meant = () => {
     const typed = text.trim();
     if (at >= 0) return shown[at].scope;
     if (!typed) return scope ?? (root || "/");
-    return scopes.some((one) => one.scope === typed) || !shown.length || rested !== text ? typed : shown[0].scope;
+    return scopes.some((one) => one.scope === typed) || !shown.length ? typed : shown[0].scope;
   };
   const choose = (path) => {
     setText(null);

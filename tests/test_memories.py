@@ -364,3 +364,16 @@ def test_a_record_of_another_scope_is_refused(memory: mnemic.Memory) -> None:
         alice.forget(mnemic.Ref(alice.path, "audit", "k"))
     with pytest.raises(mnemic.InvalidValueError, match="named by a hit"):
         alice.forget(5)  # type: ignore[arg-type]
+
+
+def test_a_memory_is_changed_and_deleted_only_at_the_expected_version(memory: mnemic.Memory) -> None:
+    memories = memory.scope("acme").memories
+    item = memories.add("Alice has a cat.")
+    changed = memories.update(item, importance=2.0, if_version=item.version)
+    with pytest.raises(mnemic.ConflictError) as raised:
+        memories.update(item, text="no", if_version=item.version)
+    assert raised.value.current == changed.version
+    with pytest.raises(mnemic.ConflictError):
+        memories.delete(item, if_version=item.version)
+    assert memories.get(item.id) == changed
+    assert memories.delete(item, if_version=changed.version) == 1

@@ -443,3 +443,28 @@ def test_a_listed_session_can_be_opened_looked_at_and_deleted_from_above(memory:
         memory.scope("other").sessions.delete(info)
     assert acme.sessions.delete(info)
     assert acme.sessions.list() == []
+
+
+def test_an_edited_message_keeps_its_place_and_its_time(memory: mnemic.Memory) -> None:
+    chat = memory.scope("acme").session("edited")
+    first, second, third = chat.add_many([{"role": "user", "content": text} for text in ("one", "two", "three")])
+    memory.scope("acme").update(mnemic.Ref(chat.scope, "message", second.id), importance=3.0, pinned=True)
+    edited = chat.edit({"id": second.id, "role": "user", "content": "zwei"})
+    assert (edited.timestamp, chat.messages()) == (second.timestamp, [first, edited, third])
+    record = memory.scope("acme").recall("zwei", 1)[0].record
+    assert (record.text, record.importance, record.pinned) == ("zwei", 3.0, True)
+    with pytest.raises(mnemic.NotFoundError, match="no message with the id 'none'"):
+        chat.edit({"id": "none", "role": "user", "content": ""})
+    with pytest.raises(mnemic.InvalidValueError, match="id must be a string"):
+        chat.edit({"role": "user", "content": ""})
+
+
+def test_messages_that_are_added_together_expire_together(memory: mnemic.Memory, clock: Clock) -> None:
+    chat = memory.scope("acme").session("short")
+    chat.add("user", "stays")
+    chat.add_many(
+        [{"role": "user", "content": "goes"}, {"role": "user", "content": "goes too"}], ttl=timedelta(hours=1)
+    )
+    assert len(chat.messages()) == 3
+    clock.advance(hours=2)
+    assert [message.content for message in chat.messages()] == ["stays"]

@@ -17,6 +17,7 @@ To add one, write a coroutine in a module of `api`, or one that `app.py` names i
 - `call.scope` is the scope of `?scope=`, by default that of the key; `call.memory` shows no more than the key may see.
   So nothing is checked here, except `right`, which the key must have; None is open to all.
 - `example` is a request and its answer, which a test sends and compares with the documentation.
+- `python tests/test_server_documents.py` writes it into the table of docs/http-api.md.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from mnemic.server.access import ACCESS, OPEN
+from mnemic.server.connection import Connection
 from mnemic.server.limits import MAX_BUCKETS, Limiter, Limits, Rates
 from mnemic.server.observing import Figures, Observing
 from mnemic.server.serving import Server, uvicorn_config
@@ -399,6 +400,22 @@ async def test_a_long_body_beside_a_short_head_is_no_long_head(site: Site) -> No
     client = await site.connect()
     await client.send(request("POST", "/", "Content-Length: 20000", body=bytes(20_000)))
     assert await client.status() == 200
+
+
+@on_a_site()
+async def test_a_connection_may_be_idle_between_requests_for_longer_than_a_head_takes(site: Site) -> None:
+    client = await site.connect()
+    for sent in (b"", b"\r\n"):
+        await client.send(sent + request("POST", "/", "Content-Length: 3", body=b"abc"))
+        assert await client.status() == 200
+        (connection,) = site.server.server_state.connections
+        assert isinstance(connection, Connection)
+        assert connection._head_timer is None
+        assert connection.timeout_keep_alive_task is not None
+    await client.send(b"\r\n")
+    assert isinstance(connection, Connection)
+    timed = connection
+    await until(lambda: timed._head_timer is not None)
 
 
 @on_a_site(max_connections=3)

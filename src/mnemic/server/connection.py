@@ -30,6 +30,7 @@ class Connection(HttpToolsProtocol):
         self._settings = settings
         self._figures = figures
         self._in_head = True
+        self._has_begun = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -54,11 +55,18 @@ class Connection(HttpToolsProtocol):
         """Parse what came, and limit what is not yet a whole head of a request."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            if self._head_bytes > self._settings.max_header_bytes:
-                self._refuse("431 Request Header Fields Too Large", "headers")
-            elif self._head_timer is None:
-                self._head_timer = self.loop.call_later(self._settings.header_seconds, self._head_is_late)
+        if not self._in_head or self.transport.is_closing():
+            return
+        if self._head_bytes > self._settings.max_header_bytes:
+            self._refuse("431 Request Header Fields Too Large", "headers")
+        elif self._head_timer is None and (self._has_begun or self.cycle is None or self.cycle.response_complete):
+            # Any data ends the timer of idle connections, also line ends that begin no request.
+            self._head_timer = self.loop.call_later(self._settings.header_seconds, self._head_is_late)
+
+    def on_message_begin(self) -> None:
+        """Begin the head of a request."""
+        self._has_begun = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Begin a request."""
@@ -74,6 +82,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request; the next one may follow."""
         self._in_head = True
+        self._has_begun = False
         self._head_bytes = 0
         if self.cycle.response_complete:
             self._end_write_timer()

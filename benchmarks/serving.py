@@ -32,6 +32,8 @@ CALLS = 20
 """Calls that each client makes in a round, half of them appends."""
 MEMORIES = 100
 """Memories of each user before it begins."""
+REBUILT, BATCH = 1500, 50
+"""Messages of each user, in batches, before the growth of memory is measured."""
 LEAST_SHARE = 0.40
 MOST_GROWTH = 0.10
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -219,6 +221,15 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
 
 
+async def warm(client: Client, user: int) -> None:
+    """Let a user say so much that the index of the scope, which keeps what is gone for a while, is rebuilt."""
+    scope = f"acme%2Fuser{user}"
+    for _ in range(REBUILT // BATCH):
+        said = [{"role": "user", "content": text} for text in TEXTS.some(BATCH)]
+        await client.ask(post(f"/api/v1/sessions/chat/messages?scope={scope}", said))
+        await client.ask(post(f"/api/v1/recall?scope={scope}", {"query": QUESTIONS[0]}))
+
+
 async def _growth(folder: Path, minutes: float) -> list[int]:
     url = f"sqlite:///{folder / 'memory.db'}"
     await fill(url)
@@ -227,7 +238,9 @@ async def _growth(folder: Path, minutes: float) -> list[int]:
             await memory.scope("acme", f"user{user}").session("chat").configure(max_messages=50, overflow="drop")
     found: list[int] = []
     with served(url) as (port, pid):
-        side = OverHTTP(await connect(port))
+        clients = await connect(port)
+        await asyncio.gather(*(warm(client, user) for user, client in enumerate(clients)))
+        side = OverHTTP(clients)
         measured = Measured()
         until = time.monotonic() + 60 * minutes
         began = time.monotonic()
@@ -246,9 +259,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(_growth(Path(folder), parser.parse_args().minutes))
-    first = found[min(2, len(found) - 1)]
-    growth = found[-1] / first - 1
-    print(f"from {first / 2**20:.1f} MiB, 30 s after the start, to {found[-1] / 2**20:.1f} MiB: {growth:+.1%}")
+    growth = found[-1] / found[0] - 1
+    print(f"from {found[0] / 2**20:.1f} MiB to {found[-1] / 2**20:.1f} MiB: {growth:+.1%}")
     return int(growth >= MOST_GROWTH)
 
 

@@ -273,3 +273,13 @@ def test_a_graph_has_the_history_and_keeps_the_newest(graph: mnemic.Facts) -> No
     assert ([fact.object for fact in newest.facts], newest.total) == (["Norway"], 3)
     with pytest.raises(mnemic.InvalidValueError, match="max_facts"):
         graph.graph(max_facts=0)
+
+
+def test_the_same_fact_in_a_scope_below_is_another(alice: mnemic.Scope) -> None:
+    fact = alice.facts.add("Oslo", "is_in", "Norway")
+    work = alice.scope("work")
+    work.facts.add("Oslo", "is_in", "Norway")
+    assert alice.forget(fact.id).deleted == 1
+    assert (len(alice.facts.ask()), len(work.facts.ask())) == (0, 1)
+    assert alice.forget(fact.id).deleted == 1
+    assert work.facts.ask() == []

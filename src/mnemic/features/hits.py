@@ -157,7 +157,7 @@ async def find_ref(store: Store, scope: ScopePath, given: Reference, kind: str) 
     """Return the ref of the referenced record.
 
     An id means the record of this kind in the scope or, if there is none, the only record with that id that
-    recall finds in the scope or below. Raises InvalidValueError if it is ambiguous, or in another scope.
+    recall finds in the scope or else below. Raises InvalidValueError if it is ambiguous, or in another scope.
     """
     if not isinstance(given, str):
         return ref_of(given, scope)
@@ -199,7 +199,7 @@ async def delete_refs(store: Store, refs: Sequence[Ref], if_version: int | None 
 
 
 async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
-    """Return the only record with this key that recall finds in a scope or below, or None.
+    """Return the only record with this key that recall finds in a scope or, if there is none, below; or None.
 
     Raises InvalidValueError if there are several.
     """
@@ -210,6 +210,7 @@ async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
     for start in range(0, len(places), READ_AT_ONCE):
         records = await store.read(places[start : start + READ_AT_ONCE])
         found += [record.ref for record in records if record is not None]
+    found = [ref for ref in found if ref.scope == scope] or found
     if len(found) > 1:
         where = ", ".join(f"{ref.kind} in {ref.scope.path!r}" for ref in found[:SHOWN])
         raise InvalidValueError(

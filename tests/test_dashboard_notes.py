@@ -116,3 +116,16 @@ def test_a_scope_without_notes_leads_to_those_below(dashboard: Dashboard) -> Non
         page.get_by_role("link", name="globex/dan").click()
         page.get_by_role("region", name="Changed last").get_by_role("button", name="build/flags").click()
         expect(page.get_by_text('"timeout_s": 600')).to_be_visible()
+
+
+def test_hostile_notes_are_shown_as_text_and_fit(dashboard: Dashboard) -> None:
+    where = {"scope": "acme/<b>mallory"}
+    notes = httpx.get(f"{dashboard.address}/api/v1/notes", params=where).json()["items"]
+    assert len(notes) >= 8
+    with dashboard.visit(390) as visit:
+        for note in notes:
+            page = visit.open("notes", key=note["key"], **where)
+            expect(page.get_by_role("heading", level=2)).to_have_text(note["key"])
+            visit.check_width()
+            assert page.locator("main :is(img, script)").count() == 0
+            assert page.title() == "Notes · Mnemic"

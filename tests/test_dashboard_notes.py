@@ -66,6 +66,7 @@ def test_a_conflict_shows_both_versions_and_loses_neither(dashboard: Dashboard, 
         visit.check_accessibility()
         assert api.get("/notes/plans/year").json()["value"] == "read"
         page.get_by_role("button", name="Replace it with mine").click()
+        page.get_by_role("button", name="Edit").wait_for()  # it is saved, and shown again
         expect(page.get_by_text("climb")).to_be_visible()
         assert api.get("/notes/plans/year").json()["value"] == "climb"
 

@@ -40,8 +40,7 @@ export async function request(method, path, { query, body, headers, signal } = {
       signal,
     });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, { title: "No answer", detail: "The server does not answer. Is it still running?" });
+    throw lost(error);
   } finally {
     count(-1);
   }
@@ -51,7 +50,18 @@ export async function request(method, path, { query, body, headers, signal } = {
   return response;
 }
 
-const parsed = async (response) => (response.status === 204 ? null : response.json().catch(() => null));
+/** The error of a request that got no answer, or half of one; a request that was cancelled keeps its own. */
+const lost = (error) => (error.name === "AbortError" ? error : new ApiError(0, { title: "No answer", detail: "The server does not answer. Is it still running?" }));
+
+async function parsed(response) {
+  let text;
+  try {
+    text = await response.text();
+  } catch (error) {
+    throw lost(error);
+  }
+  return text ? JSON.parse(text) : null;
+}
 
 export const get = async (path, query, options) => parsed(await request("GET", path, { ...options, query }));
 export const post = async (path, body, options) => parsed(await request("POST", path, { ...options, body }));

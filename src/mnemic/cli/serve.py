@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import STORE, StoreChoice, debug_option, default_store, default_store_path, json_option, read_keys
+from .options import (
+    STORE,
+    Decorated,
+    StoreChoice,
+    debug_option,
+    default_store,
+    default_store_path,
+    json_option,
+    read_keys,
+)
 from .output import print_json, printable, table
 
 if TYPE_CHECKING:
@@ -51,10 +61,12 @@ def store_url(given: str) -> str:
     return STORE.convert(given, None, None)
 
 
-config_option = click.option(
+config_option: Callable[[Decorated], Decorated] = click.option(
     "--config", metavar="FILE", help="File with settings, in TOML.  [default: mnemic.toml, if there is one]"
 )
-store_option = click.option("--store", "-s", metavar="URL", help="URL of the store, or path of an SQLite file.")
+store_option: Callable[[Decorated], Decorated] = click.option(
+    "--store", "-s", metavar="URL", help="URL of the store, or path of an SQLite file."
+)
 
 
 @click.command(cls=SettingsCommand)

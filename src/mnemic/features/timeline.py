@@ -44,10 +44,10 @@ class StreamTimes:
     """Position, time, importance, expiry and key of the records of one stream, as far as they were read."""
 
     def __init__(self, stream: Stream) -> None:
-        self.scope = stream.scope
-        self.kind = stream.kind
-        self.created = stream.created
-        self.version = stream.version
+        self.scope: ScopePath = stream.scope
+        self.kind: str = stream.kind
+        self.created: datetime = stream.created
+        self.version: int = stream.version
         """Version of the stream when reading began: what is newer has to be read."""
         self.cursor: str | None = None
         """Where reading goes on, if it did not reach the end."""
@@ -113,7 +113,7 @@ class Timeline:
         self._times = self._joined("times")
         self._importance = self._joined("importance")
         self._there = self._joined("expires") > moment
-        self.read = int(self._there.sum())
+        self.read: int = int(self._there.sum())
 
     def _joined(self, name: str) -> Numbers:
         columns: list[Numbers] = [getattr(one, name) for one in self._streams]

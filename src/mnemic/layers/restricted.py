@@ -28,7 +28,7 @@ from ..records import (
 )
 from ..store.protocol import Capability, Page, SearchableStore, Store
 from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
-from ..telemetry.calls import UNKNOWN
+from ..telemetry.calls import UNKNOWN, Origin
 from .layer import Layer, filtered_scan
 
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
@@ -52,7 +52,7 @@ class RestrictedLayer(Layer):
         super().__init__(below)
         self.scope: ScopePath = scope
         self.rights: frozenset[str] = frozenset(check_names(tuple(rights), "right", RIGHTS))
-        self.origin = getattr(below, "origin", UNKNOWN)
+        self.origin: Origin = getattr(below, "origin", UNKNOWN)
         self._closed = False
 
     @property

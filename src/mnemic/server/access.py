@@ -120,9 +120,9 @@ class Authenticator:
                 raise InvalidValueError(
                     f"allowed_origins takes origins such as https://app.example.com, not {shown(origin)}"
                 )
-        self.keys = ApiKeys(memory)
-        self.logins = Logins()
-        self.tokens = None if settings.jwt_issuer is None else TokenVerifier(settings)
+        self.keys: ApiKeys = ApiKeys(memory)
+        self.logins: Logins = Logins()
+        self.tokens: TokenVerifier | None = None if settings.jwt_issuer is None else TokenVerifier(settings)
         self._settings = settings
         self._needs_key = settings.require_key or settings.exposed or self.tokens is not None
         self._asked_at = float("-inf")

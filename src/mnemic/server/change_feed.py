@@ -29,6 +29,7 @@ from ..memory import AsyncMemory
 from ..records import ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Store, all_streams, scan_pages
 from ..store.query import Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write
+from ..telemetry.calls import Origin
 
 LOG = logging.getLogger("mnemic.server")
 POLL_SECONDS = 1.0
@@ -92,7 +93,7 @@ class Reader:
 
     def __init__(self, feed: ChangeFeed, scope: ScopePath, kinds: frozenset[str]) -> None:
         self.scope = scope
-        self.too_slow = False
+        self.too_slow: bool = False
         """Whether changes were left out; the reader has to begin again at its last position."""
         self._feed = feed
         self._kinds = kinds
@@ -142,7 +143,7 @@ class ChangeFeed:
         self._shared = Capability.SHARED in store.capabilities
         self._epoch = urandom(8)
         self._secret = urandom(32)
-        self.newest = 0
+        self.newest: int = 0
         """Number of the newest change."""
         self._readers: dict[str, set[Reader]] = {}
         self._deletions: deque[Change] = deque()
@@ -360,7 +361,7 @@ class ChangeLayer(Layer):
 
     def __init__(self, below: Store, feed: ChangeFeed) -> None:
         super().__init__(below)
-        self.origin = getattr(below, "origin", self.origin)
+        self.origin: Origin = getattr(below, "origin", self.origin)
         self._feed = feed
 
     async def write(self, write: Write) -> list[Outcome]:

@@ -93,9 +93,9 @@ class Answer(Generic[Value]):
         version: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.body = body
-        self.status = status
-        self.headers = dict(headers or {})
+        self.body: Value = body
+        self.status: int | None = status
+        self.headers: dict[str, str] = dict(headers or {})
         if version is not None:
             self.headers["ETag"] = f'"{version}"'
 
@@ -105,7 +105,7 @@ class Streamed:
 
     def __init__(self, chunks: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
         self.chunks = chunks
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = dict(headers or {})
 
 
 class Call:
@@ -205,9 +205,9 @@ class Endpoint:
         self.summary = summary
         self.tag = tag
         self.statuses: tuple[int, ...] = (status,) if isinstance(status, int) else status
-        self.headers = tuple(headers)
-        self.problems = tuple(problems)
-        self.example = example or Example()
+        self.headers: tuple[Header, ...] = tuple(headers)
+        self.problems: tuple[int, ...] = tuple(problems)
+        self.example: Example = example or Example()
         self.content = content
         """Type of the answer's content."""
         self.takes = takes

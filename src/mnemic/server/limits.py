@@ -47,9 +47,12 @@ class RefusedError(Exception):
     def __init__(self, reason: str, retry_after: float = 1.0, most: int = 0) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.status, detail = DETAILS[reason]
-        self.detail = detail.format(most)
-        self.headers = {"Retry-After": str(max(1, ceil(retry_after)))} if self.status in (429, 503) else None
+        status, detail = DETAILS[reason]
+        self.status: int = status
+        self.detail: str = detail.format(most)
+        self.headers: dict[str, str] | None = None
+        if status in (429, 503):
+            self.headers = {"Retry-After": str(max(1, ceil(retry_after)))}
 
 
 class Places:
@@ -131,11 +134,11 @@ class Limiter:
     def __init__(self, settings: Settings, figures: Figures) -> None:
         self.settings = settings
         self.figures = figures
-        self.places = Places(settings.max_requests, settings.max_queued, settings.queue_seconds, figures)
-        self.rates = Rates(settings.rate, settings.rate_burst)
+        self.places: Places = Places(settings.max_requests, settings.max_queued, settings.queue_seconds, figures)
+        self.rates: Rates = Rates(settings.rate, settings.rate_burst)
         self.streams_of: Counter[str | None] = Counter()
         self.ended_at_stop: set[asyncio.Task[Any]] = set()
-        self.stopping = False
+        self.stopping: bool = False
 
     def stop(self) -> None:
         """End all streams, and refuse new ones."""

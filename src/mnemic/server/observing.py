@@ -25,8 +25,8 @@ class Latency:
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
+        self.counts: list[int] = [0] * (len(BUCKETS) + 1)
+        self.total: float = 0.0
 
 
 class Figures:

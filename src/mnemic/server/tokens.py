@@ -150,7 +150,7 @@ class TokenVerifier:
         """Raise InvalidValueError for settings that cannot be used."""
         assert settings.jwt_jwks is not None, "the settings have all three, or none"
         self._settings = settings
-        self.keys = PublicKeys(settings.jwt_jwks)
+        self.keys: PublicKeys = PublicKeys(settings.jwt_jwks)
         self._verified: OrderedDict[bytes, tuple[float, Claims]] = OrderedDict()
         check_template(settings.jwt_scope)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import NODEFAULT, Struct, defstruct
 from msgspec.structs import FieldInfo, fields
@@ -57,13 +57,17 @@ def _wire_form(struct: type[Struct]) -> Any:
     return defstruct(struct.__name__, map(wire_field, fields(struct)), kw_only=True, omit_defaults=True, namespace=doc)
 
 
-WireScan: Any = _wire_form(Scan)
-WireSearch: Any = _wire_form(Search)
+if TYPE_CHECKING:
+    WireScan = Scan
+    WireSearch = Search
+else:
+    WireScan = _wire_form(Scan)
+    WireSearch = _wire_form(Search)
 
 
 def to_wire(call: Scan | Search) -> Any:
     """Return a scan or a search as it is sent."""
-    wire = WireScan if isinstance(call, Scan) else WireSearch
+    wire: Any = WireScan if isinstance(call, Scan) else WireSearch
     where = tuple(Filter(test.field, test.op, _constant(test.value)) for test in call.where)
     return wire(**{name: where if name == "where" else getattr(call, name) for name in call.__struct_fields__})
 

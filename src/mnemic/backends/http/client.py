@@ -77,7 +77,7 @@ class HttpClient:
     """Sends calls to a server."""
 
     def __init__(self, connecting: Connecting) -> None:
-        self.url = connecting.url
+        self.url: str = connecting.url
         self._connecting = connecting
         self._calls = Calls(connecting.url, connecting.timeout, self._connect, _disconnect)
         self._breaker = Breaker(connecting.url, connecting.failures)

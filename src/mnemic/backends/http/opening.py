@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
@@ -31,7 +32,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 log: logging.Logger = logging.getLogger("mnemic.store")
 
-decode_served = json.Decoder(ServedStore).decode
+decode_served: Callable[[bytes], ServedStore] = json.Decoder(ServedStore).decode
 
 
 async def open_store(url: StoreURL) -> HttpStore:

@@ -48,8 +48,10 @@ class Filters:
     def __init__(self, base: ScopePath, *given: Any) -> None:
         """Join several objects of conditions by AND, those that are not None; raises InvalidValueError."""
         self._base = base
-        self.reads_text = False
+        self.reads_text: bool = False
         """Whether the text of a memory matters."""
+        self.passes: Test
+        self.hints: Hints
         self.passes, self.hints = self._all([self._parse(one, 0) for one in given if one is not None])
 
     @property

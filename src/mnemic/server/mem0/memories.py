@@ -116,7 +116,7 @@ class Memories:
 
     def __init__(self, scope: AsyncScope, store: SearchableStore, places: dict[str, ScopePath]) -> None:
         """Take the scopes in which memories were seen, which it adds to."""
-        self.base = scope.path
+        self.base: ScopePath = scope.path
         self._scope = scope
         self._store = store
         self._places = places

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,3 +242,41 @@ def test_a_killed_writer_loses_no_message_on_its_way_to_the_archive(tmp_path: Pa
     assert len(kept) == len(set(kept))
     assert set(acknowledged) <= set(kept)
     assert len(kept) - len(acknowledged) <= 8
+
+
+@pytest.mark.parametrize("given", [{}, {"max_messages": 20}, {"max_tokens": 150, "overflow": "drop"}])
+def test_a_new_handle_for_each_message_costs_one_write_each(given: dict[str, Any]) -> None:
+    """A web service makes a handle for each request: what the last one learned is not learned again."""
+    calls: list[str] = []
+
+    class Counted(MemoryStore):
+        async def write(self, write: Write) -> list[Outcome]:
+            calls.append("write")
+            return await super().write(write)
+
+        async def scan(self, scan: Scan) -> Page[Record]:
+            calls.append("scan")
+            return await super().scan(scan)
+
+    async def test() -> None:
+        memory = mnemic.AsyncMemory(Counted())
+        await memory.scope("acme").session("monday", **given).add("user", "hello")
+        for n in range(40):
+            await memory.scope("acme").session("monday").add("user", f"message {n}")
+        calls.clear()
+        for n in range(20):
+            await memory.scope("acme").session("monday").add("user", f"message {n}")
+        assert calls.count("write") <= 23
+        assert calls.count("scan") <= 4
+        kept = await memory.scope("acme").session("monday").messages()
+        assert len(kept) <= given.get("max_messages", 61)
+
+    asyncio.run(test())
+
+
+def test_given_settings_apply_again_though_other_handles_changed_them() -> None:
+    with mnemic.open("memory://") as memory:
+        scope = memory.scope("acme")
+        for limit in (5, 9, 5):
+            scope.session("monday", max_messages=limit).add("user", "hello")
+            assert scope.session("monday").settings().max_messages == limit

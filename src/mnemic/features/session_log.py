@@ -16,7 +16,7 @@ from ..records import ARCHIVED, LEASE, MESSAGE, SUMMARY, Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.stream_state import over_limit
-from .settings import SessionSettings, SettingsCache, SettingsView
+from .settings import KnownSession, SessionSettings, SettingsCache, SettingsView
 from .summary import SUMMARY_KEY, Summarize, summary_record
 from .turns import NEWEST, Turn, TurnMessage, evictable, is_from_user
 
@@ -33,16 +33,13 @@ LEASE_TIME = timedelta(minutes=5)
 class LimitedLog:
     """Adds messages to a session and enforces its limits."""
 
-    def __init__(self, store: Store, scope: ScopePath, settings: SettingsCache) -> None:
+    def __init__(
+        self, store: Store, scope: ScopePath, settings: SettingsCache, known: KnownSession | None = None
+    ) -> None:
         self._store = store
         self._scope = scope
         self._settings = settings
-        self._candidates: list[Turn] = []
-        """The next turns to evict, oldest first, while `_last_user` exists; others may have removed some."""
-        self._last_user: str | None = None
-        """The key of the user's last message, as last looked up; it is never evicted."""
-        self._totals = (0, 0)
-        """Number of messages and tokens after the last write that reported them."""
+        self._known = known or KnownSession()
 
     async def write(
         self, ops: list[Op], added: list[Record], once: str | None, view: SettingsView, after: list[Record] | None
@@ -69,8 +66,8 @@ class LimitedLog:
 
     async def _write_and_evict(self, adding: _Adding, *, archive: bool) -> list[Outcome]:
         """Write and evict; the store decides how many to drop, while those to archive are chosen here."""
-        turns = self._candidates if adding.after is None else []
-        count, weight = self._totals
+        turns = self._known.candidates if adding.after is None else []
+        count, weight = self._known.totals
         count, weight = count + len(adding.added), weight + sum([record.weight for record in adding.added])
         strict = True
         for _ in range(ATTEMPTS):
@@ -88,7 +85,7 @@ class LimitedLog:
                 turns, strict = await self._plan(adding, count, weight, derived=(RECALL,) if archive else ())
             except ConflictError as error:
                 # Another writer has moved one of them. A conflict on an added message is a different error.
-                expected = [record.key for record in moved] + ([self._last_user] if guard else [])
+                expected = [record.key for record in moved] + ([self._known.last_user] if guard else [])
                 if error.key not in expected or any(error.key == record.key for record in adding.added):
                     raise
                 turns, strict = [], True
@@ -105,16 +102,16 @@ class LimitedLog:
 
     def _guard(self, adding: _Adding, leaving: list[Turn]) -> list[Op]:
         """Return the operation that fails the write if the protected last user message was deleted."""
-        if adding.last_user is not None or adding.after is not None or not leaving or self._last_user is None:
+        if adding.last_user is not None or adding.after is not None or not leaving or self._known.last_user is None:
             return []
-        return [Expect(self._scope, MESSAGE, key=self._last_user)]
+        return [Expect(self._scope, MESSAGE, key=self._known.last_user)]
 
     def _remember(self, adding: _Adding, turns: list[Turn], gone: Sequence[str], totals: Outcome) -> None:
         """Keep the eviction candidates for the next add: the turns after the last evicted one."""
         last = next((n for n, turn in enumerate(turns, 1) if gone[-1] in turn.keys), 0) if gone else 0
-        self._candidates = turns[last:] if adding.after is None else []
-        self._last_user = adding.last_user or self._last_user
-        self._totals = (totals.count, totals.weight)
+        self._known.candidates = turns[last:] if adding.after is None else []
+        self._known.last_user = adding.last_user or self._known.last_user
+        self._known.totals = (totals.count, totals.weight)
 
     # ------------------------------------------------------------ hand over to a function or a model
 
@@ -177,7 +174,7 @@ class LimitedLog:
         """
         last_user = adding.last_user
         if last_user is None and adding.after is None:
-            last_user = self._last_user = await self._find_last_user()
+            last_user = self._known.last_user = await self._find_last_user()
         records: list[Record] = []
         scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=CANDIDATES, derived=derived)
         while True:

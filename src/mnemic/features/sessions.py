@@ -27,7 +27,7 @@ from ..telemetry.calls import observed
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .listing import SessionInfo, list_sessions
 from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
-from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache
+from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache, known_session
 from .summary import SUMMARY_KEY
 from .turns import read_summary, read_window, system_records
 
@@ -58,8 +58,9 @@ class AsyncSession:
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
-        self._settings = SettingsCache(scope, given or GivenSettings())
-        self._log = LimitedLog(store, scope, self._settings)
+        known = known_session(store, scope)
+        self._settings = SettingsCache(scope, given or GivenSettings(), known)
+        self._log = LimitedLog(store, scope, self._settings, known)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope.path!r}>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, MsgspecError, UnsetType, json
 from msgspec.structs import asdict, replace
@@ -17,8 +18,10 @@ from ..checks import check_count, check_number, check_ttl, shown
 from ..errors import InvalidValueError, UnreadableStoreError
 from ..messages import Message
 from ..records import ARCHIVED, MESSAGE, SUMMARY, ScopePath, Value
+from ..store.protocol import Store
 from ..store.query import Expect, Op, Touch
 from .summary import Summarize
+from .turns import Turn
 
 Retention: TypeAlias = Literal["single_run", "session", "persistent"]
 """When a session is cleared: around each run, at the end of its `with`, or never."""
@@ -120,6 +123,38 @@ KINDS_BESIDE = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "funct
 """Kinds kept beside the messages of a limited session, by overflow policy."""
 
 
+class KnownSession:
+    """What this process knows of a session, for all handles of it; every write checks that it still holds."""
+
+    __slots__ = ("candidates", "last_user", "stored", "totals")
+
+    def __init__(self) -> None:
+        self.stored: str | None | UnsetType = UNSET
+        """The stored settings, as they were last seen."""
+        self.candidates: list[Turn] = []
+        """The next turns to evict, oldest first, while `last_user` exists; others may have removed some."""
+        self.last_user: str | None = None
+        """The key of the user's last message, as last looked up; it is never evicted."""
+        self.totals = (0, 0)
+        """Number of messages and tokens after the last write that reported them."""
+
+
+MAX_KNOWN = 256
+"""How many sessions of a store are known at a time."""
+_known: WeakKeyDictionary[Store, dict[ScopePath, KnownSession]] = WeakKeyDictionary()
+
+
+def known_session(store: Store, scope: ScopePath) -> KnownSession:
+    """Return what is known of a session: a program that makes a handle for each message need not learn it again."""
+    sessions = _known.setdefault(store, {})
+    # Without a lock: two threads at once may each learn it.
+    found = sessions.pop(scope, None)
+    sessions[scope] = found = found or KnownSession()
+    if len(sessions) > MAX_KNOWN:
+        sessions.pop(next(iter(list(sessions))), None)
+    return found
+
+
 class SettingsCache:
     """The settings that one handle of a session knows.
 
@@ -127,19 +162,26 @@ class SettingsCache:
     stored ones.
     """
 
-    def __init__(self, scope: ScopePath, given: GivenSettings) -> None:
+    def __init__(self, scope: ScopePath, given: GivenSettings, known: KnownSession | None = None) -> None:
         self._scope = scope
         self._given = given
+        self._known = known or KnownSession()
         self._given_stored = False
         self.certain: bool = False
         """Whether the store has confirmed the cached settings."""
-        # Most often a session is opened with the settings that it has; if not, the first write detects it.
-        settings = given.apply_to(DEFAULT)
-        stored = _encode(settings) if settings != DEFAULT else None
-        self.view: SettingsView = SettingsView(scope, stored, settings, settings)
+        stored = self._known.stored
+        if stored is UNSET:
+            # Most often a session is opened with the settings that it has; if not, the first write detects it.
+            settings = before = given.apply_to(DEFAULT)
+            stored = _encode(settings) if settings != DEFAULT else None
+        else:
+            before = _decode(stored)
+            settings = given.apply_to(before)
+        self.view: SettingsView = SettingsView(scope, stored, before, settings)
 
     def learn(self, stored: str | None) -> None:
         settings = before = _decode(stored)
+        self._known.stored = stored
         if stored is None or not self._given_stored:
             settings = self._given.apply_to(before)
         self.view = SettingsView(self._scope, stored, before, settings)
@@ -147,6 +189,7 @@ class SettingsCache:
 
     def confirm(self, view: SettingsView) -> None:
         """Record that a write succeeded with this view."""
+        self._known.stored = view.written
         if self.view is view:
             if view.before is not view.settings:
                 self.view = SettingsView(self._scope, view.written, view.settings, view.settings)

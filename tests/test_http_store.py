@@ -41,6 +41,7 @@ from mnemic.errors import (
 )
 from mnemic.layers.served import ServedLayer
 from mnemic.records import MESSAGE, Record, ScopePath
+from mnemic.server.api import pages as served_pages
 from mnemic.server.api import store as served_store
 from mnemic.server.api.store import RecentWrites, server_id
 from mnemic.server.keys import ApiKeys
@@ -301,7 +302,7 @@ def test_a_busy_server_is_asked_again_when_it_says() -> None:
 
 
 def test_pages_end_before_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_store, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(served_pages, "MOST_BYTES", 20_000)
     records = [Record(ALICE, MESSAGE, f"k{n}", text=f"{n} " + "x" * 3000) for n in range(80)]
 
     async def work(store: HttpStore) -> None:
@@ -606,7 +607,11 @@ def test_a_lost_server_looks_empty_if_that_is_wanted(
     assert counted == 6
     proxy.mode = Pass()
     with mnemic.open(url) as memory:
-        assert [message.text for message in memory.scope("acme", "alice").session("monday").messages()] == ["before"]
+        found = [message.text for message in memory.scope("acme", "alice").session("monday").messages()]
+        # What reached the server is done though its answer was lost: the first write, which opens the circuit. An
+        # answer that is none of Mnemic's does not open it.
+        done = {"swallows": [], "another answer": ["lost", "You are brief."]}
+        assert found == ["before", *done.get(fault, ["lost"])]
 
 
 def test_a_server_that_is_down_at_the_start_looks_empty_until_it_is_there(

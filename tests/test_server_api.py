@@ -50,6 +50,17 @@ def test_messages_come_in_pages_from_either_end(client: httpx.Client) -> None:
     assert other.status_code == 422
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_a_page_of_large_messages_has_fewer(client: httpx.Client, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    monkeypatch.setattr("mnemic.server.api.pages.MOST_BYTES", 50_000)
+    given = [{"role": "user", "content": "x" * 2_000, "id": f"m{n:03}"} for n in range(200)]
+    assert client.post(MESSAGES, params=SCOPE, json=given).status_code == 201
+    found = pages(client, MESSAGES, limit=1000, order=order)
+    assert max(map(len, found)) <= 32
+    whole = [one["id"] for page in (reversed(found) if order == "newest" else found) for one in page]
+    assert whole == [f"m{n:03}" for n in range(200)]
+
+
 @pytest.mark.parametrize("order", ["name", "recent"])
 def test_sessions_come_in_pages_that_are_complete(client: httpx.Client, order: str) -> None:
     for name in ("b", "a", "d", "c", "e"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, json
 from msgspec.structs import replace
 
 from ...checks import shown
@@ -17,21 +17,60 @@ from ...store.query import Scan
 from ..endpoint import Call, PageQuery
 
 Item = TypeVar("Item")
+FEW = 32
+"""How many records are read first, to learn how large they are."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Size at which an answer ends, with a cursor for the rest."""
 Order: TypeAlias = Annotated[
     Literal["newest", "oldest"],
     Meta(description="Which page comes first. The items of a page are oldest first in both cases."),
 ]
 
+_encode = json.Encoder().encode
+
 
 async def read_page(
     call: Call, scan: Scan, query: PageQuery, to_item: Callable[[Record], Item], order: Order = "oldest"
 ) -> Page[Item]:
-    """Return one page of a scan; raises InvalidValueError for a cursor that is not of this scan."""
+    """Return one page of a scan, with fewer items than the limit if they are large.
+
+    Raises InvalidValueError for a cursor that is not of this scan.
+    """
     newest = order == "newest"
-    scan = replace(scan, limit=query.limit, cursor=decode_cursor(query.cursor, order), reverse=newest)
-    page = await call.store.scan(scan)
-    items = reversed(page.items) if newest else page.items
-    return Page(tuple(map(to_item, items)), encode_cursor(page.cursor, order))
+    cursor = decode_cursor(query.cursor, order)
+
+    async def some(start: int, count: int) -> tuple[Record, ...]:
+        nonlocal cursor
+        page = await call.store.scan(replace(scan, limit=count, cursor=cursor, reverse=newest))
+        cursor = page.cursor
+        return page.items
+
+    found = await read_in_steps(some, query.limit, _size, lambda: cursor is None)
+    items = reversed(found) if newest else found
+    return Page(tuple(map(to_item, items)), encode_cursor(cursor, order))
+
+
+async def read_in_steps(
+    read: Callable[[int, int], Awaitable[Sequence[Item]]],
+    count: int,
+    size_of: Callable[[Sequence[Item]], int],
+    ended: Callable[[], bool],
+) -> list[Item]:
+    """Return items, read in steps until there are `count`, there are no more, or they have `MOST_BYTES`."""
+    items: list[Item] = []
+    size, step = 0, FEW
+    while True:
+        some = await read(len(items), min(step, count - len(items)))
+        items += some
+        size += size_of(some)
+        if ended() or len(items) >= count or size >= MOST_BYTES:
+            return items
+        if items:
+            step = max(1, int((MOST_BYTES - size) / max(size / len(items), 1)))
+
+
+def _size(records: Sequence[Record]) -> int:
+    return sum(len(one.text or "") + len(_encode(one.data)) + len(_encode(one.meta)) for one in records)
 
 
 def encode_cursor(place: str | None, order: str) -> str | None:

@@ -37,13 +37,10 @@ from ...store.wire import (
 from ..decoding import JSON_TYPE
 from ..endpoint import Answer, Call, Example, endpoint
 from ..problems import RequestError
+from .pages import read_in_steps
 
 MOST_ITEMS, MOST_MATCHES = 1000, 10_000
 """Largest number of records or streams, and of matches, in an answer."""
-MOST_BYTES = 8 * 1024 * 1024
-"""Size at which an answer ends, with a cursor for the rest."""
-FEW = 32
-"""How many records are read first, to learn how large they are."""
 REMEMBERED_SECONDS = 60.0
 REMEMBERED = 10_000
 """How long, and how many, writes are remembered, so that a repetition is not done again."""
@@ -232,19 +229,15 @@ def _note_error(task: asyncio.Task[Any]) -> None:
 async def _sized(
     read: Callable[[int, int], Awaitable[Sequence[Any]]], count: int, ended: Callable[[], bool] = lambda: False
 ) -> list[bytes]:
-    """Return items as JSON, read in steps until there are `count`, there are no more, or they are large."""
+    """Return items as JSON, read in steps."""
     parts: list[bytes] = []
-    done = size = 0
-    step = FEW
-    while True:
-        some = await read(done, min(step, count - done))
-        done += len(some)
-        if some:
-            parts.append(_encode(some)[1:-1])
-            size += len(parts[-1])
-        if ended() or done >= count or size >= MOST_BYTES:
-            return parts
-        step = max(1, int((MOST_BYTES - size) / max(size / done, 1))) if done else step
+
+    def encode(some: Sequence[Any]) -> int:
+        parts.append(_encode(some)[1:-1])
+        return len(parts[-1])
+
+    await read_in_steps(read, count, encode, ended)
+    return [part for part in parts if part]
 
 
 def _answer(value: Any) -> Answer[Any]:

@@ -62,6 +62,10 @@ def test_without_keys_loopback_is_open_and_closes_with_the_first_key(url: str, m
         assert client.get(f"{NOTES}/a").status_code == 401
     with serving(url) as client:  # revoked keys keep it closed
         assert client.get(f"{NOTES}/a").status_code == 401
+        change_key(url, "delete", made.key.id)
+        assert client.get(f"{NOTES}/a").status_code == 401
+    with serving(url) as client:  # without any record of one it is as before
+        assert client.get(f"{NOTES}/a").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,10 @@ def test_a_server_that_needs_keys_is_closed_without_any(settings: Settings) -> N
 
 def test_a_request_that_a_proxy_forwards_is_not_from_this_machine() -> None:
     with serving() as client:
-        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host"):
+        for header in (
+            "CF-Connecting-IP", "Forwarded", "True-Client-IP", "Via", "X-Client-IP", "X-Forwarded-For",
+            "X-Forwarded-Host", "X-Forwarded-Port", "X-Forwarded-Proto", "X-Real-IP",
+        ):  # fmt: skip
             assert client.get(STATS, headers={header: "127.0.0.1"}).status_code == 401
 
 
@@ -265,6 +272,40 @@ def test_an_admin_of_a_scope_only_has_the_keys_of_that_scope(url: str) -> None:
         assert (made["scope"], made["rights"]) == ("acme", ["read"])
         assert client.get(STATS, headers=bearer(made["secret"])).status_code == 200
         assert client.get("/api/v1/keys", headers=bearer(made["secret"])).status_code == 403
+
+
+def test_an_admin_changes_no_key_that_has_more_rights(url: str) -> None:
+    weak = make_key(url, "acme", ("read", "admin"))
+    strong, wide = make_key(url, "acme"), make_key(url)
+    equal = make_key(url, "acme/alice", ("admin",))
+    later = {"expires": "2099-01-01T00:00:00Z"}
+    with serving(url) as client:
+        client.headers.update(bearer(weak.secret))
+        for key, status in ((strong, 403), (wide, 404)):
+            path = f"/api/v1/keys/{key.key.id}"
+            assert client.patch(path, json=later).status_code == client.delete(path).status_code == status
+            assert client.get(STATS, headers=bearer(key.secret)).status_code == 200
+        path = f"/api/v1/keys/{equal.key.id}"
+        assert (client.patch(path, json=later).status_code, client.delete(path).status_code) == (200, 204)
+        assert client.delete(f"/api/v1/keys/{weak.key.id}").status_code == 204
+        assert client.get(STATS).status_code == 401
+
+
+def test_a_key_that_expires_makes_and_prolongs_none_beyond_that(url: str) -> None:
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(days=7)
+    admin, other = make_key(url, expires=ends), make_key(url, expires=ends + timedelta(days=9))
+    earlier, equal, longer = ({"expires": (ends + timedelta(days=days)).isoformat()} for days in (-1, 0, 8))
+    never = {"expires": None}
+    with serving(url) as client:
+        client.headers.update(bearer(admin.secret))
+        made = [
+            client.post("/api/v1/keys", json={"name": "a", "rights": ["read"], **given}).status_code
+            for given in (earlier, equal, longer, never, {})
+        ]
+        assert made == [201, 201, 403, 403, 403]
+        for key, statuses in ((other, [403, 200, 200]), (admin, [403, 403, 200])):
+            path = f"/api/v1/keys/{key.key.id}"
+            assert [client.patch(path, json=given).status_code for given in (never, longer, equal)] == statuses
 
 
 def test_the_last_use_is_stored_to_the_hour_and_without_audit_entries(url: str) -> None:

@@ -227,6 +227,13 @@ def test_only_public_keys_for_signatures_are_taken() -> None:
         "a",
         None,
     }
+    unnamed = {name: value for name, value in own.items() if name != "kid"}
+    for several, ids in (
+        ([own, unnamed], {"a"}),
+        ([unnamed, unnamed], set()),
+        ([{**own, "alg": "RSA-OAEP"}, own], {"a", None}),
+    ):
+        assert set(parse_jwks(json.dumps({"keys": several}).encode())) == ids
     for content in (b"", b"[]", b"{}", b'{"keys": 1}', json.dumps({"keys": [secret]}).encode(), b" " * 2_000_000):
         with pytest.raises(ValueError, match=r"JWKS|JSON"):
             parse_jwks(content)

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 
 import mnemic
 from mnemic.cli import main
+from mnemic.server.keys import ApiKeys
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "cli.md"
 KEY = bytes(range(32))
@@ -485,6 +486,41 @@ def test_keys_are_created_listed_expired_and_revoked(store: str, run: Run) -> No
     with mnemic.open(store, audit=True) as memory:
         changes = memory.audit_trail(kind="api-key", actor="mnemic keys")
     assert [entry.operation for entry in changes] == ["put"] * 5
+
+
+def test_keys_are_those_of_the_store_that_the_settings_name(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MNEMIC_STORE", raising=False)
+    secret = b64encode(bytes(32)).decode()
+    monkeypatch.setenv("SEALED_KEY", secret)
+    Path("mnemic.toml").write_text('store = "s.db"\n')
+    Path("other.toml").write_text('store = "o.db"\nkey_env = ["SEALED_KEY"]\n')
+    create = ("keys", "create", "bot", "--scope", "/", "--json")
+    made = run(*create)
+    assert "new store: sqlite:///s.db" in made.stderr
+    id = json.loads(made.stdout)["id"]
+    assert run("keys", "expire", id, "1d").stderr == run("keys", "revoke", id).stderr == "store: sqlite:///s.db\n"
+    assert "new store: sqlite:///o.db" in run(*create, "--config", "other.toml").stderr
+    with mnemic.open("sqlite:///o.db", encryption_key=secret) as memory:
+        assert memory._driver.run(ApiKeys(memory._async).count()) == 1
+    assert "new store: sqlite:///f.db" in run(*create, "--store", "f.db").stderr
+    monkeypatch.setenv("MNEMIC_STORE", "v.db")
+    assert "new store: sqlite:///v.db" in run(*create).stderr
+
+
+@pytest.mark.usefixtures("store")
+def test_the_record_of_a_revoked_key_can_be_deleted(run: Run) -> None:
+    first, second = (
+        json.loads(run("keys", "create", name, "--scope", "/", "--json").stdout)["id"] for name in ("a", "b")
+    )
+    assert "revoke it first" in run("keys", "delete", first, code=1).stderr
+    run("keys", "revoke", first, second)
+    assert "no key any more" not in run("keys", "delete", first).stderr
+    assert "no key any more" in run("keys", "delete", second).stderr
+    assert json.loads(run("keys", "list", "--all", "--json").stdout) == []
+    assert "there is no key" in run("keys", "delete", second, code=1).stderr
 
 
 @pytest.mark.usefixtures("store")

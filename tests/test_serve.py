@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -114,6 +115,7 @@ def test_an_unreadable_store_is_one_clear_line(tmp_path: Path) -> None:
 def test_it_does_not_start_where_others_reach_it_without_keys(tmp_path: Path) -> None:
     said = refused(run("--store", str(tmp_path / "a.db"), "--port", "0", "--host", "0.0.0.0"))
     assert "mnemic keys create" in said
+    assert not (tmp_path / "a.db").exists()
 
 
 def test_a_missing_package_is_one_clear_line(tmp_path: Path) -> None:
@@ -182,3 +184,11 @@ def test_the_access_log_has_neither_content_nor_names(tmp_path: Path) -> None:
     assert found == [("PUT", "/api/v1/notes/{key:path}", 201, "loopback"), ("GET", "/api/v1/recall", 200, "loopback")]
     for word in ("harbour", "acme", "plan"):
         assert word not in server.log.partition("access ")[2]
+
+
+def test_the_access_log_as_text_has_the_same_fields(tmp_path: Path) -> None:
+    with served(f"sqlite:///{tmp_path / 'a.db'}", "--access-log") as server:
+        server.ask("PUT", NOTE, {"value": SECRET})
+        server.process.stop()
+    line = r"PUT /api/v1/notes/\{key:path\} 201 in [\d.]+ ms, [1-9]\d+ bytes, key 'loopback', address 127\.0\.0\.1$"
+    assert re.search(line, server.log, re.M), server.log

@@ -60,7 +60,7 @@ def test_texts_become_values() -> None:
         ({"MNEMIC_REQUIRE_KEY": "perhaps"}, "MNEMIC_REQUIRE_KEY has a bad value 'perhaps'"),
         ({"MNEMIC_PORT": "65536"}, "MNEMIC_PORT has a bad value '65536'"),
         ({"MNEMIC_LOG_FORMAT": "xml"}, "MNEMIC_LOG_FORMAT has a bad value 'xml'"),
-        ({"MNEMIC_JWT_ISSUER": "https://a"}, "jwt_audience and jwt_jwks"),
+        ({"MNEMIC_JWT_ISSUER": "https://a"}, "jwt_audience and jwt_jwks are not set"),
     ],
 )
 def test_an_unknown_or_bad_variable_is_an_error(environ: dict[str, str], said: str) -> None:

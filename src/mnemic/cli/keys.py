@@ -1,4 +1,4 @@
-"""The command `keys`: create, list, expire and revoke the API keys of a server's store."""
+"""The command `keys`: create, list, expire, revoke and delete the API keys of a server's store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import SCOPE, TIME, DurationType, StoreChoice, default_store_options, json_option, open_store
+from .options import SCOPE, TIME, DurationType, StoreChoice, json_option, open_store
 from .output import brief, path, print_json, printable, table, time
+from .serve import served_store_options
 
 if TYPE_CHECKING:
     from ..event_loop import Driver
@@ -41,19 +42,20 @@ EXPIRY = ExpiryType()
 
 @click.group()
 def keys() -> None:
-    """Create, list, expire and revoke API keys of a server.
+    """Create, list, expire, revoke and delete API keys of a server.
 
-    A key is bound to a scope and to rights. The store has only a hash of it, so it is shown once, when it is created.
+    The store is the one that `mnemic serve` would serve with the same settings. A key is bound to a scope and to
+    rights. The store has only a hash of it, so it is shown once, when it is created.
     """
 
 
 @contextmanager
 def opened(store: StoreChoice, *, create: bool = False) -> Iterator[tuple[ApiKeys, Driver]]:
-    """Open the keys of a store; changes of them are in its audit log."""
+    """Open the keys of a store, and say which it is; changes of them are in its audit log."""
     from ..layers.audit import Audit
     from ..server.keys import ApiKeys
 
-    with open_store(store, create=create, audit=Audit(actor="mnemic keys")) as memory:
+    with open_store(store, create=create, name=True, audit=Audit(actor="mnemic keys")) as memory:
         yield ApiKeys(memory._async), memory._driver
 
 
@@ -71,7 +73,7 @@ def moment(keys: ApiKeys, expiry: datetime | timedelta | None) -> datetime | Non
 )  # fmt: skip
 @click.option("--expires", type=EXPIRY, default="never", show_default=True, help="After 30d, or at 2027-01-31.")
 @json_option
-@default_store_options
+@served_store_options
 def create(
     store: StoreChoice, name: str, scope: ScopePath, rights: tuple[str, ...], expires: Any, as_json: bool
 ) -> None:
@@ -93,7 +95,7 @@ def create(
 @keys.command("list")
 @click.option("--all", "everything", is_flag=True, help="Also list revoked keys.")
 @json_option
-@default_store_options
+@served_store_options
 def list_(store: StoreChoice, everything: bool, as_json: bool) -> None:
     """List the keys, oldest first."""
     with opened(store) as (known, driver):
@@ -116,7 +118,7 @@ def list_(store: StoreChoice, everything: bool, as_json: bool) -> None:
 @click.argument("id")
 @click.argument("when", type=EXPIRY)
 @json_option
-@default_store_options
+@served_store_options
 def expire(store: StoreChoice, id: str, when: Any, as_json: bool) -> None:
     """Set when a key expires.
 
@@ -130,12 +132,34 @@ def expire(store: StoreChoice, id: str, when: Any, as_json: bool) -> None:
 @keys.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @json_option
-@default_store_options
+@served_store_options
 def revoke(store: StoreChoice, ids: tuple[str, ...], as_json: bool) -> None:
     """Revoke keys for good, on running servers within a few seconds."""
     with opened(store) as (known, driver):
         for id in ids:
             report(driver.run(known.revoke(id)), known.now(), as_json)
+
+
+@keys.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@served_store_options
+def delete(store: StoreChoice, ids: tuple[str, ...], as_json: bool) -> None:
+    """Delete the records of revoked keys.
+
+    A store without any is open to this machine again, when its server is started the next time.
+    """
+    with opened(store) as (known, driver):
+        for id in ids:
+            key = driver.run(known.delete(id))
+            if as_json:
+                print_json(as_dict(key))
+            else:
+                click.echo(f"{key.id} {printable(key.name)}: deleted")
+        if not driver.run(known.count()):
+            click.echo(
+                "There is no key any more: on loopback, a server that starts now is open to this machine.", err=True
+            )
 
 
 def report(key: ApiKey, now: datetime, as_json: bool) -> None:

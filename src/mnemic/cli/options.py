@@ -316,7 +316,7 @@ def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | byte
     keys: list[str | bytes] = []
     for name in files:
         try:
-            with Path(name).expanduser().open("rb") as file:
+            with click.open_file(str(Path(name).expanduser()), "rb") as file:  # - is stdin
                 keys.append(_key_in_file(file))
         except OSError as error:
             raise InvalidValueError(f"cannot read the key file {name}: {error.strerror}") from None
@@ -344,26 +344,29 @@ def find_store(store: StoreChoice) -> None:
 def announce_new(store: StoreChoice) -> None:
     """Say on stderr that a store will be created, if there is none yet."""
     if not exists(store):
-        _say_new(store)
+        _name(store, "new store")
 
 
-def _say_new(store: StoreChoice) -> None:
+def _name(store: StoreChoice, what: str) -> None:
     from ..store import registry
 
-    click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
+    click.echo(f"{what}: {registry.StoreURL.parse(store.url)}", err=True)
 
 
 @contextmanager
-def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> Iterator[Memory]:
-    """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made."""
+def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, **options: Any) -> Iterator[Memory]:
+    """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made.
+
+    It says on stderr that a store is new, and with `name` which one it is in any case.
+    """
     from ..api import open
 
     new = create and not exists(store)
     if not create:
         find_store(store)
     with open(store.url, encryption_key=store.keys, **options) as memory:
-        if new:
-            _say_new(store)
+        if new or name:
+            _name(store, "new store" if new else "store")
         yield memory
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .options import (
 from .output import print_json, printable, table
 
 if TYPE_CHECKING:
-    from ..server.settings import Field, InForce
+    from ..server.settings import Field, InForce, Settings
 
 PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client", "jwt", "mcp")
 
@@ -69,6 +70,30 @@ store_option: Callable[[Decorated], Decorated] = click.option(
 )
 
 
+def served_store(settings: Settings) -> StoreChoice:
+    """Return the store that is served, and its keys."""
+    return StoreChoice(store_url(settings.store or default_store()), read_keys(settings.key_file, settings.key_env))
+
+
+def served_store_options(command: Decorated) -> Decorated:
+    """Add the settings of `serve` that choose a store; the command takes a `StoreChoice` as `store`."""
+    names = ("store", "key_file", "key_env")
+
+    @config_option
+    @store_option
+    @click.option(
+        "--key-file", multiple=True, metavar="FILE", help="File with a key of an encrypted store, - is stdin."
+    )
+    @click.option("--key-env", multiple=True, metavar="NAME", help="Environment variable with such a key.")
+    @debug_option
+    @functools.wraps(command)
+    def run(*arguments: Any, config: str | None, **options: Any) -> Any:
+        flags = {name: options.pop(name) for name in names}
+        return command(*arguments, store=served_store(in_force(config, flags).settings), **options)
+
+    return run
+
+
 @click.command(cls=SettingsCommand)
 @click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")
 @config_option
@@ -90,7 +115,7 @@ def serve(config: str | None, open_browser: bool, **flags: Any) -> None:
         if open_browser:
             click.launch(dashboard)
 
-    store = StoreChoice(store_url(found.store or default_store()), read_keys(found.key_file, found.key_env))
+    store = served_store(found)
     serving.serve(found, store.url, store.keys, click.echo, started)
 
 

@@ -54,7 +54,10 @@ PROBES = ("/live", "/ready")
 DASHBOARD = "/dashboard/"
 CLOSED = ("/dashboard/session", "/dashboard/logout")
 """Paths below the dashboard that need a login; the others are its files, which are the same for everyone."""
-FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+FORWARDED = (
+    b"cf-connecting-ip", b"forwarded", b"true-client-ip", b"via", b"x-client-ip", b"x-forwarded-for",
+    b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto", b"x-real-ip",
+)  # fmt: skip
 """Headers that a proxy adds: who asks is then not on this machine."""
 READ = frozenset((b"authorization", b"host", b"origin", b"sec-fetch-mode", b"sec-fetch-site", b"x-api-key", *FORWARDED))
 """Headers that are read here."""
@@ -81,6 +84,8 @@ class Access(Struct, frozen=True, kw_only=True):
     """The token of the login, if there is one."""
     ends: float | None = None
     """When a JWT expires, in seconds since 1970."""
+    expires: datetime | None = None
+    """When a key expires."""
 
 
 OPEN = Access(name="loopback")
@@ -138,10 +143,7 @@ class Authenticator:
         if self._settings.exposed and self.tokens is None:
             now = self.keys.now()
             if not any(key.is_valid(now) for key in await self.keys.list()):
-                raise InvalidValueError(
-                    f"the server would be reachable from other machines at {self._settings.host}, and its store has no "
-                    "valid keys: make one with `mnemic keys create`, or set jwt_issuer"
-                )
+                raise no_keys(self._settings)
 
     async def needs_key(self) -> bool:
         """Return whether requests need a key; once they do, they do so until the server stops."""
@@ -264,7 +266,15 @@ class Authenticator:
 
 
 def _access_of(key: ApiKey) -> Access:
-    return Access(name=key.name, scope=key.path, rights=frozenset(key.rights), key=key.id)
+    return Access(name=key.name, scope=key.path, rights=frozenset(key.rights), key=key.id, expires=key.expires)
+
+
+def no_keys(settings: Settings) -> InvalidValueError:
+    """Return the error of a server that others can reach, and whose store has no valid key."""
+    return InvalidValueError(
+        f"the server would be reachable from other machines at {settings.host}, and its store has no valid keys: make "
+        "one with `mnemic keys create`, or set jwt_issuer"
+    )
 
 
 def _check_local(request: Request, headers: Mapping[bytes, str]) -> None:

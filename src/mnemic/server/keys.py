@@ -7,7 +7,7 @@ The secret has 256 random bits, so it cannot be guessed from the hash, and a slo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_hex
@@ -16,15 +16,15 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from ..checks import check_name, check_names, check_time, shown
-from ..errors import InvalidValueError, NotFoundError
+from ..errors import AccessDeniedError, InvalidValueError, NotFoundError
 from ..layers.restricted import RIGHTS, Right
 from ..memory import AsyncMemory
 from ..records import API_KEY_KIND, Record, Ref, ScopePath
 from ..store.protocol import scan_all
-from ..store.query import Condition, Derive, Put, Scan, StreamScan, Write
+from ..store.query import Condition, Delete, Derive, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 
-__all__ = ["ApiKey", "ApiKeys", "NewKey", "parse_key"]
+__all__ = ["ApiKey", "ApiKeys", "NewKey", "outlives", "parse_key"]
 
 ROOT = ScopePath()
 USED = "last-used"
@@ -136,21 +136,50 @@ class ApiKeys:
         (record,) = await self._store.read([Ref(ROOT, API_KEY_KIND, id)])
         return None if record is None else (_read(record), bytes.fromhex(_stored(record).hash))
 
-    async def expire(self, id: str, expires: datetime | None, within: ScopePath = ROOT) -> ApiKey:
-        """Set when a key expires, None for never; raises NotFoundError, InvalidValueError for a revoked one."""
+    async def expire(
+        self,
+        id: str,
+        expires: datetime | None,
+        within: ScopePath = ROOT,
+        rights: Collection[str] = RIGHTS,
+        until: datetime | None = None,
+    ) -> ApiKey:
+        """Set when a key expires, None for never; the caller's own key ends at `until`, and prolongs none beyond that.
+
+        Raises NotFoundError, InvalidValueError for a revoked key, AccessDeniedError for one with more rights.
+        """
         moment = None if expires is None else check_time(expires, "expires")
 
         def change(stored: _Stored) -> _Stored:
+            _check_rights(stored, rights)
             if stored.revoked is not None:
                 raise InvalidValueError(f"the key {id} is revoked, which cannot be undone: create another")
+            if outlives(moment, until) and outlives(moment, stored.expires):
+                raise AccessDeniedError(f"a key that expires at {until} cannot prolong one beyond that")
             return replace(stored, expires=moment)
 
         return await self._change(id, within, change)
 
-    async def revoke(self, id: str, within: ScopePath = ROOT) -> ApiKey:
-        """Revoke a key, for good; it stays in the list. Raises NotFoundError."""
+    async def revoke(self, id: str, within: ScopePath = ROOT, rights: Collection[str] = RIGHTS) -> ApiKey:
+        """Revoke a key, for good; it stays in the list.
+
+        Raises NotFoundError, AccessDeniedError for one with more rights.
+        """
         now = self.now()
-        return await self._change(id, within, lambda stored: replace(stored, revoked=stored.revoked or now))
+
+        def change(stored: _Stored) -> _Stored:
+            _check_rights(stored, rights)
+            return replace(stored, revoked=stored.revoked or now)
+
+        return await self._change(id, within, change)
+
+    async def delete(self, id: str) -> ApiKey:
+        """Delete the record of a revoked key; raises NotFoundError, InvalidValueError for one that is not revoked."""
+        record = await self._find(id, ROOT)
+        if _stored(record).revoked is None:
+            raise InvalidValueError(f"the key {id} is not revoked: revoke it first")
+        await self._store.write(Write((Delete(record.ref),)))  # a revoked key never changes again
+        return _read(record)
 
     async def used(self, id: str, moment: datetime) -> None:
         """Store when a key was used last."""
@@ -173,6 +202,16 @@ class ApiKeys:
             return _read(replace(record, data=to_builtins(stored)))
 
         return await retried(step, f"changing the key {id}")
+
+
+def outlives(expires: datetime | None, until: datetime | None) -> bool:
+    """Return whether what expires at a time, or never, lasts longer than something else."""
+    return until is not None and (expires is None or expires > until)
+
+
+def _check_rights(stored: _Stored, rights: Collection[str]) -> None:
+    if more := set(stored.rights).difference(rights):
+        raise AccessDeniedError(f"only a key with all of its rights can change it: {', '.join(sorted(more))}")
 
 
 def _to_record(id: str, stored: _Stored) -> Record:

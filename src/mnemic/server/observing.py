@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..checks import shown
 from ..telemetry.prometheus import BUCKETS
 from .access import ACCESS
 
@@ -134,4 +135,6 @@ def _log(scope: Scope, endpoint: str, status: int, seconds: float, sent: int) ->
         "key": getattr(scope.get(ACCESS), "name", None),
         "address": scope["client"][0] if scope.get("client") else None,
     }
-    LOG.info("%(method)s %(endpoint)s %(status)d in %(ms).1f ms", fields, extra=fields)
+    line = {**fields, "key": shown(fields["key"]) if fields["key"] else "-", "address": fields["address"] or "-"}
+    text = "%(method)s %(endpoint)s %(status)d in %(ms).1f ms, %(bytes)d bytes, key %(key)s, address %(address)s"
+    LOG.info(text, line, extra=fields)

@@ -21,6 +21,7 @@ from ..memory import AsyncMemory, open_async
 from ..store import registry
 from ..store.protocol import Capability
 from ..telemetry import JSONFormatter, register_prometheus
+from .access import no_keys
 from .app import build_app
 from .connection import connections
 from .health import operations
@@ -113,6 +114,8 @@ async def _serve(
         store, embedder=settings.embedder, index=settings.index, encryption_key=keys, audit=settings.audit or None
     )
     new = await _is_new(store)
+    if new and settings.exposed and settings.jwt_issuer is None:
+        raise no_keys(settings)  # before the store is made
     async with opening as memory:
         app = build_app(memory, settings)
         await app.state.authenticator.prepare()

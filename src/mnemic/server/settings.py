@@ -205,7 +205,8 @@ def _check_together(settings: Settings) -> None:
     jwt = {name: getattr(settings, name) for name in ("jwt_issuer", "jwt_audience", "jwt_jwks")}
     missing = [name for name, value in jwt.items() if not value]
     if missing and len(missing) < len(jwt):
-        raise InvalidValueError(f"JWTs need jwt_issuer, jwt_audience and jwt_jwks: {' and '.join(missing)} is not set")
+        said = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+        raise InvalidValueError(f"JWTs need jwt_issuer, jwt_audience and jwt_jwks: {said}")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise InvalidValueError("HTTPS needs both tls_cert and tls_key")
     if settings.max_streams_per_key > settings.max_streams:

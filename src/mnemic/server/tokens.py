@@ -132,15 +132,19 @@ def parse_jwks(content: bytes) -> dict[str | None, Mapping[str, Any]]:
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):
         raise ValueError("not a JWKS")
-    keys: dict[str | None, Mapping[str, Any]] = {}
-    for one in listed:
-        if isinstance(one, dict) and one.get("kty") in KEY_TYPES and one.get("use", "sig") == "sig":
-            keys[one.get("kid") if isinstance(one.get("kid"), str) else None] = one
-    if not keys:
+    usable = [one for one in listed if isinstance(one, dict) and _can_verify(one)]
+    if not usable:
         raise ValueError("a JWKS without public keys for signatures")
-    if len(keys) == 1:
-        keys[None] = next(iter(keys.values()))
+    keys: dict[str | None, Mapping[str, Any]] = {one["kid"]: one for one in usable if isinstance(one.get("kid"), str)}
+    if len(usable) == 1:
+        keys[None] = usable[0]
     return keys
+
+
+def _can_verify(key: Mapping[str, Any]) -> bool:
+    return (
+        key.get("kty") in KEY_TYPES and key.get("use", "sig") == "sig" and key.get("alg", ALGORITHMS[0]) in ALGORITHMS
+    )
 
 
 class TokenVerifier:

@@ -14,7 +14,7 @@ from ...records import ScopePath
 from ...store.protocol import Page
 from ..access import Authenticator
 from ..endpoint import Answer, Body, Call, Example, Query, endpoint
-from ..keys import ApiKey
+from ..keys import ApiKey, outlives
 from ..logins import begin_login
 from .values import Moment, Name
 
@@ -83,7 +83,7 @@ async def list_keys(call: Call, query: KeysQuery) -> Page[ApiKey]:
     ),
 )  # fmt: skip
 async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
-    """Its scope and rights must be within those of the caller's key. `secret` is shown this once, and not stored.
+    """Its scope, rights and time must be within those of the caller's key. `secret` is shown this once, and not stored.
 
     A server on loopback that has no keys yet asks for one from then on, so the first must be able to do everything.
     """
@@ -93,6 +93,8 @@ async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
         raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(access.scope.path)}")
     if more := set(body.rights) - access.rights:
         raise AccessDeniedError(f"a key cannot give a right that it lacks: {', '.join(sorted(more))}")
+    if outlives(body.expires, access.expires):
+        raise AccessDeniedError(f"a key that expires at {access.expires} cannot create one that outlives it")
     first = access.key is None
     if first and (scope.path or set(body.rights) != set(RIGHTS) or body.expires is not None):
         raise InvalidValueError(
@@ -110,24 +112,31 @@ async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
 
 @endpoint(
     "PATCH", "/api/v1/keys/{id}", right="admin", summary="Change when an API key expires", tag="keys", scoped=False,
-    problems=(404,),
+    problems=(403, 404),
     example=Example(path={"id": ID}, body={"expires": "2126-01-31T09:30:00Z"},
                     answer={**KEY, "expires": "2126-01-31T09:30:00Z"}),
 )  # fmt: skip
 async def expire_key(call: Call, id: str, body: KeyChange) -> ApiKey:
-    """A key of another scope looks as if it did not exist. A revoked key stays revoked."""
+    """The caller's key must have all rights of that key, and prolongs none beyond its own expiry.
+
+    A key of another scope looks as if it did not exist. A revoked key stays revoked.
+    """
     known = authenticator(call)
-    changed = await known.keys.expire(id, body.expires, call.access.scope)
+    access = call.access
+    changed = await known.keys.expire(id, body.expires, access.scope, access.rights, access.expires)
     known.forget(id)
     return changed
 
 
 @endpoint(
     "DELETE", "/api/v1/keys/{id}", right="admin", summary="Revoke an API key", tag="keys", scoped=False, status=204,
-    problems=(404,), example=Example(path={"id": ID}),
+    problems=(403, 404), example=Example(path={"id": ID}),
 )  # fmt: skip
 async def revoke_key(call: Call, id: str) -> None:
-    """It cannot be used any more, at once on this server and within seconds on others; it stays in the list."""
+    """It cannot be used any more, at once on this server and within seconds on others; it stays in the list.
+
+    The caller's key must have all rights of that key; it can be that key itself.
+    """
     known = authenticator(call)
-    await known.keys.revoke(id, call.access.scope)
+    await known.keys.revoke(id, call.access.scope, call.access.rights)
     known.forget(id)

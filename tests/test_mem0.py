@@ -45,6 +45,25 @@ def texts(answer: Any) -> list[str]:
     return [one["memory"] for one in answer["results"]]
 
 
+def events(client: Client, id: str) -> list[tuple[str, str | None, str | None]]:
+    return [(one["event"], one["old_memory"], one["new_memory"]) for one in client.history(id)]
+
+
+def test_a_memory_that_is_deleted_by_any_way_leaves_no_text(client: Client, server: httpx.Client) -> None:
+    place = {"scope": "alice"}
+    for said in ("Alice has asthma.", "Alice has a cold."):
+        id = client.add(said, user_id="alice")["results"][0]["id"]
+        for text in ("Alice has hay fever.", "Alice is well."):
+            client.update(id, text=text)
+        assert [old for _, old, _ in events(client, id)] == [None, said, "Alice has hay fever."]
+        if "asthma" in said:
+            server.delete(f"/api/v1/memories/{id}", params=place).raise_for_status()
+        else:
+            server.post("/api/v1/forget", params=place, json={"ids": [id]}).raise_for_status()
+        assert events(client, id) == [("ADD", None, None), ("UPDATE", None, None), ("UPDATE", None, None)]
+        assert "fever" not in server.get("/api/v1/export").text
+
+
 def test_the_python_client_from_add_to_history(client: Client) -> None:
     added = client.add(TURNS, user_id="alice", agent_id="cook", metadata={"topic": "food"})
     assert [(one["event"], one["role"]) for one in added["results"]] == [("ADD", "user"), ("ADD", "assistant")]
@@ -65,15 +84,11 @@ def test_the_python_client_from_add_to_history(client: Client) -> None:
     assert (one["memory"], one["agent_id"], one["role"]) == (TURNS[1]["content"], "cook", "user")
     changed = client.update(id, text="Eats fish.", metadata={"topic": "diet"})
     assert (changed["memory"], changed["metadata"], changed["agent_id"]) == ("Eats fish.", {"topic": "diet"}, "cook")
+    assert events(client, id) == [("ADD", None, TURNS[1]["content"]), ("UPDATE", TURNS[1]["content"], "Eats fish.")]
     assert client.delete(id)["message"] == "Memory deleted successfully!"
     with pytest.raises(ClientError, match="MemoryNotFoundError"):
         client.get(id)
-    events = [(one["event"], one["old_memory"], one["new_memory"]) for one in client.history(id)]
-    assert events == [
-        ("ADD", None, TURNS[1]["content"]),
-        ("UPDATE", TURNS[1]["content"], "Eats fish."),
-        ("DELETE", "Eats fish.", None),
-    ]
+    assert events(client, id) == [("ADD", None, None), ("UPDATE", None, None), ("DELETE", None, None)]
     # The text that was changed and deleted can be said again.
     assert client.add(TURNS[:2], user_id="alice", agent_id="cook")["results"][0]["event"] == "ADD"
 

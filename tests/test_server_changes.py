@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+import mnemic
 from http_server import make_key, serving
+from mnemic.records import ScopePath
 from mnemic.server import change_feed
 from mnemic.server.settings import Settings
 
@@ -181,7 +183,39 @@ def test_a_reader_that_is_too_slow_is_dropped_and_can_return(monkeypatch: pytest
             assert [event.name for event in events] == ["put"] * 10 + ["dropped"]
             assert stream.next() is None  # the end
         with following(server, "acme", stream.last) as again:
-            assert sum(event.name == "put" for event in again.until("ready")) == 30
+            assert sum(event.name == "put" for event in again.until("ready")) == 20
+
+
+def test_a_reader_that_returns_is_told_nothing_twice(url: str) -> None:
+    with serving(url) as server:
+        with following(server, "acme") as stream:
+            remember(server, "acme/alice", "a", "b")
+            stream.take(2)
+            elsewhere(url, "scope.remember('x', id='x')")
+            stream.take(1)
+        for _ in range(3):  # with the id of the last put, and nothing new
+            with following(server, "acme", stream.last) as again:
+                assert [event.name for event in again.until("ready")] == ["ready"]
+        for id in ("c", "d"):
+            remember(server, "acme/alice", id)
+            with following(server, "acme", again.last) as again:
+                assert [event.data.get("id") for event in again.until("ready")] == [id, None]
+
+
+def test_deletions_are_not_known_while_a_scope_was_not_watched(url: str) -> None:
+    async def returns() -> list[Any]:
+        async with mnemic.open_async(url) as memory:
+            feed = change_feed.ChangeFeed(memory._store)
+            reader = await feed.join(ScopePath("acme"), ["memory"])
+            position = reader.position()
+            feed.leave(reader)
+            known = [feed.deletions_since(await feed.join(reader.scope, ["memory"]), position)]
+            feed._watches.clear()
+            known.append(feed.deletions_since(await feed.join(reader.scope, ["memory"]), position))
+            feed._watches.clear()
+            return known
+
+    assert asyncio.run(returns()) == [[], None]
 
 
 def test_bad_requests() -> None:

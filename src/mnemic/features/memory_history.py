@@ -1,7 +1,7 @@
-"""The history of memories: texts that were replaced or deleted, kept in the same write as the change.
+"""The history of memories: what was changed or deleted when, kept in the same write as the change.
 
-An entry is a record of the kind `HISTORY` in the scope of its memory, with the memory's metadata and source, so that
-`forget` and `erase` remove it with the rest. It has no text that recall could find.
+An event is a record of the kind `HISTORY` in the scope of its memory, with the memory's metadata and source. The texts
+are in the memory itself: however it is deleted, they are gone, and only the events stay. Recall finds neither.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import convert
+from msgspec.structs import replace
 
 from ..checks import new_id, shown
 from ..errors import ConflictError, NotFoundError
@@ -21,9 +22,14 @@ from ..store.retry import retried
 from .hits import delete_refs
 from .memory_items import check_validity
 
+TEXTS = "history"
+"""Name in the data of a memory of its texts before and after each event."""
+MAX_TEXTS = 100_000
+"""How many characters of them are kept, the newest."""
+
 
 class HistoryEntry(Value, frozen=True, kw_only=True):
-    """One event of a memory, "ADD", "UPDATE" or "DELETE", with its text before and after."""
+    """One event of a memory, "ADD", "UPDATE" or "DELETE", with its text before and after if the memory still exists."""
 
     id: str
     memory_id: str
@@ -48,16 +54,16 @@ async def update_memory(store: Store, ref: Ref, change: Callable[[Record], Recor
         (old,) = await store.read([ref])
         if old is None:
             raise NotFoundError(f"there is no memory with the id {shown(ref.key)}")
-        new = check_validity(change(old))
-        put = Put(new, old.version)
-        (did, *_) = await store.write(Write((put, _entry(old, "UPDATE", new.text))))
+        event, new = _event(old, "UPDATE"), check_validity(change(old))
+        put = Put(_with_texts(new, event.record.key, old.text), old.version)
+        (did, *_) = await store.write(Write((put, event)))
         return stored(put.record, did)
 
     return await retried(update, f"updating {shown(ref.key)} in {ref.scope.path!r}")
 
 
 async def delete_memory(store: Store, ref: Ref) -> None:
-    """Delete a memory, and keep its text in its history.
+    """Delete a memory with its texts, and keep the events of its history.
 
     Raises NotFoundError if it does not exist, ConflictError if concurrent writes win every attempt.
     """
@@ -66,7 +72,7 @@ async def delete_memory(store: Store, ref: Ref) -> None:
         (old,) = await store.read([ref])
         if old is None:
             raise NotFoundError(f"there is no memory with the id {shown(ref.key)}")
-        outcome, _ = await store.write(Write((Delete(ref, old.version), _entry(old, "DELETE", None))))
+        outcome, _ = await store.write(Write((Delete(ref, old.version), _event(old, "DELETE"))))
         if not outcome.removed:
             raise ConflictError(f"{shown(ref.key)} was deleted meanwhile", key=ref.key)
 
@@ -76,11 +82,12 @@ async def delete_memory(store: Store, ref: Ref) -> None:
 async def memory_history(store: Store, scope: ScopePath, id: str, current: Record | None) -> list[HistoryEntry]:
     """Return the events of a memory of a scope or below, oldest first; empty for an unknown id.
 
-    `current` is the memory as it is now, None if it was deleted.
+    `current` is the memory as it is now, None if it was deleted: then they have no texts.
     """
     where = (Condition("labels.memory", "eq", id),)
     scan = Scan(scope=scope, kinds=(HISTORY,), below=True, where=where)
-    entries = [_read(record) async for record in scan_all(store, scan)]
+    texts = {} if current is None else _texts(current)
+    entries = [_read(record, *texts.get(record.key, (None, None))) async for record in scan_all(store, scan)]
     if entries:
         first = entries[0]
         added = (first.old, first.created, first.metadata, first.scope)
@@ -115,21 +122,41 @@ async def delete_histories(store: Store, scope: ScopePath, ids: Sequence[str]) -
         await delete_refs(store, refs)
 
 
-def _entry(old: Record, event: str, new: str | None) -> Put:
-    data = {"event": event, "old": old.text, "new": new, "created": plain(old.created)}
+def _texts(memory: Record) -> dict[str, tuple[str | None, str | None]]:
+    """Return the texts before and after each event that a memory has."""
+    found = memory.data.get(TEXTS) if isinstance(memory.data, dict) else None
+    return {id: (old, new) for id, old, new in found} if isinstance(found, list) else {}
+
+
+def _with_texts(memory: Record, event: str, old: str | None) -> Record:
+    """Return a memory with its texts before and after an event in its data, if that can have any."""
+    if memory.data is not None and not isinstance(memory.data, dict):
+        return memory
+    kept: list[Any] = []
+    size = 0
+    for id, (before, after) in reversed({**_texts(memory), event: (old, memory.text)}.items()):
+        size += len(before or "") + len(after or "")
+        if size > MAX_TEXTS:
+            break
+        kept.insert(0, [id, before, after])
+    return replace(memory, data={**(memory.data or {}), TEXTS: kept})
+
+
+def _event(old: Record, event: str) -> Put:
+    data = {"event": event, "created": plain(old.created)}
     labels = {**old.labels, "memory": old.key}
     return Put(Record(old.scope, HISTORY, new_id(), data=data, meta=old.meta, labels=labels), 0)
 
 
-def _read(record: Record) -> HistoryEntry:
+def _read(record: Record, old: str | None, new: str | None) -> HistoryEntry:
     data: Any = record.data
     assert record.created is not None
     return HistoryEntry(
         id=record.key,
         memory_id=record.labels["memory"],
         event=data["event"],
-        old=data["old"],
-        new=data["new"],
+        old=old,
+        new=new,
         time=record.created,
         created=convert(data["created"], datetime),
         metadata=record.meta,

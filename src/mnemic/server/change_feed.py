@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -26,7 +26,7 @@ from ..errors import ClosedError, InvalidValueError, MnemicError
 from ..layers.layer import Layer
 from ..layers.restricted import UNREAD
 from ..memory import AsyncMemory
-from ..records import ScopePath, Stream, StreamName
+from ..records import Record, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Store, all_streams, scan_pages
 from ..store.query import Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write
 from ..telemetry.calls import Origin
@@ -44,6 +44,8 @@ DELETIONS = 10_000
 """How many deletions are kept for readers that return."""
 MARGIN = timedelta(seconds=10)
 """How far the clocks of writers may differ."""
+TOLD = 10_000
+"""How many puts are known to have been told, so that a reader that returns does not get them again."""
 LOCAL = 10_000
 """How many puts of this process are known in a stream until it is polled."""
 
@@ -145,8 +147,12 @@ class ChangeFeed:
         self._secret = urandom(32)
         self.newest: int = 0
         """Number of the newest change."""
+        self._read = False
+        """Whether there was ever a reader."""
         self._readers: dict[str, set[Reader]] = {}
         self._deletions: deque[Change] = deque()
+        self._told: OrderedDict[tuple[str, str, str | None], tuple[int | None, int]] = OrderedDict()
+        """Version and number of the newest puts by scope, kind and id."""
         self._forgotten = 0
         self._watches: dict[str, _Watch] = {}
         self._known: dict[StreamName, _Known] = {}
@@ -191,7 +197,7 @@ class ChangeFeed:
         """Tell readers what a write has changed."""
         for op, did in zip(ops, outcomes, strict=False):  # a retry by id may have had fewer operations
             if isinstance(op, Put):
-                if self._readers and op.record.kind not in UNREAD:
+                if self._read and op.record.kind not in UNREAD:
                     name = (op.record.scope.path, op.record.kind)
                     if self._polling is not None and len(local := self._local.setdefault(name, set())) < LOCAL:
                         local.add((op.record.key, did.version))
@@ -220,6 +226,12 @@ class ChangeFeed:
             if len(self._deletions) >= DELETIONS:
                 self._forgotten = self._deletions.popleft().number
             self._deletions.append(change)
+        else:
+            name = (scope.path, kind, id)
+            self._told[name] = version, change.number
+            self._told.move_to_end(name)
+            if len(self._told) > TOLD:
+                self._told.popitem(last=False)
         if self._readers:
             for path in _upward(scope.path):
                 for reader in self._readers.get(path, ()):
@@ -229,6 +241,9 @@ class ChangeFeed:
 
     async def join(self, scope: ScopePath, kinds: Iterable[str]) -> Reader:
         """Begin to read the changes of a scope and below, of some kinds."""
+        self._read = True
+        if self._shared and scope.path not in self._watches:
+            self.newest += 1  # what other processes have done since the positions before is not known
         reader = Reader(self, scope, frozenset(kinds))
         self._readers.setdefault(scope.path, set()).add(reader)
         try:
@@ -264,6 +279,11 @@ class ChangeFeed:
         if position.number is None or position.number < max(self._forgotten, began):
             return None
         return [change for change in self._deletions if change.number > position.number and reader.wants(change)]
+
+    def was_told(self, record: Record, position: Position) -> bool:
+        """Return whether a reader at a position, since which all deletions are known, has been told of a put."""
+        version, number = self._told.get((record.scope.path, record.kind, record.key), (None, 0))
+        return version == record.version and position.number is not None and number <= position.number
 
     # ------------------------------------------------------------ changes of other processes
 

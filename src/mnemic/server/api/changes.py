@@ -42,8 +42,9 @@ async def follow_changes(call: Call, query: ChangesQuery) -> Streamed:
     """A stream of server-sent events, as records of the scope and below are written and deleted.
 
     `put` and `delete` have scope, kind, id and version in their data. With `Last-Event-ID`, the puts since that event
-    come first; one can come twice. A `delete` without an id means that some records of that scope and kind are gone.
-    `gap` means that deletions may be missing, `dropped` that the reader was too slow and has to connect again.
+    come first; after a restart of the server, some come twice. A `delete` without an id means that some records of that
+    scope and kind are gone. `gap` means that deletions may be missing, `dropped` that the reader was too slow and has
+    to connect again.
     """
     feed: ChangeFeed = call.request.app.state.changes
     kinds = RECALLED if query.kinds is None else check_kinds(query.kinds)
@@ -108,7 +109,9 @@ async def _missed(
             limit=READ_AT_ONCE,
         )
         async with aclosing(scan_pages(call.store, scan)) as pages:
-            async for page in pages:
+            async for found in pages:
+                # If deletions are not known, a record may be another one of the same version.
+                page = [one for one in found if deletions is None or not feed.was_told(one, since)]
                 changes = [Change(0, "put", one.scope, one.kind, one.key, one.version) for one in page]
                 yield b"".join(
                     _event("put", None, {**_about(change), **({"record": record.to_dict()} if query.content else {})})

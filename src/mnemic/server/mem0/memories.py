@@ -246,11 +246,11 @@ class Memories:
         return self._memory(await update_memory(self._store, await self._ref(id), changed))
 
     async def delete(self, id: str) -> None:
-        """Delete a memory, whose text stays in its history; raises NotFoundError."""
+        """Delete a memory, of whose history the events stay; raises NotFoundError."""
         await delete_memory(self._store, await self._ref(id))
 
     async def history(self, id: str) -> list[HistoryItem]:
-        """Return the events of a memory, also of a deleted one, oldest first; raises NotFoundError."""
+        """Return the events of a memory, of a deleted one without texts, oldest first; raises NotFoundError."""
         ref = await self._find(check_name(id, "id"))
         current = None if ref is None else (await self._store.read([ref]))[0]
         entries = await memory_history(self._store, self.base, id, current)

@@ -28,6 +28,7 @@ from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
 from .scope import AsyncScope, purge_all
 from .store import registry
+from .store.availability import optional
 from .store.protocol import Capability, Companion, SearchableStore, Store
 from .store.registry import INDEX_GROUP, StoreURL
 from .telemetry.calls import Origin, observed
@@ -343,11 +344,12 @@ class AsyncMemory:
         return self._store.reach(scope) if isinstance(self._store, RestrictedLayer) else scope
 
     async def _prepare(self) -> None:
-        if self._encryption is not None:
-            await self._encryption.prepare()
-        else:
-            await check_plain(self._backend, self.url)
-        await self._index.prepare()
+        with optional():
+            if self._encryption is not None:
+                await self._encryption.prepare()
+            else:
+                await check_plain(self._backend, self.url)
+            await self._index.prepare()
 
     async def close(self) -> None:
         """Close files, connections and threads; later calls raise ClosedError."""

@@ -22,6 +22,7 @@ from ..features.summary import quoted
 from ..messages import AgentCall, Message, ToolCall
 from ..records import ARCHIVED, MEMORY, MESSAGE, NOTE, Ref, Value
 from ..scope import AsyncScope
+from ..store.availability import optional
 from ..store.query import Scan
 from ..tokens import TokenCounter
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
@@ -311,8 +312,9 @@ async def show(
 async def _newest_notes(scope: AsyncScope) -> tuple[list[NoteInfo], int]:
     """Return the newest notes, without values, and the total number of notes."""
     scan = Scan(scope=scope.path, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
-    page = await scope._store.scan(scan)
-    count = len(page.items) if page.cursor is None else (await scope.notes.usage())[0]
+    with optional():
+        page = await scope._store.scan(scan)
+        count = len(page.items) if page.cursor is None else (await scope.notes.usage())[0]
     return [to_info(record) for record in page.items], count
 
 

@@ -40,7 +40,10 @@ class StoreChoice(NamedTuple):
 
 
 class StoreType(_Type):
-    """The URL of a store; a plain path is that of an SQLite file."""
+    """The URL of a store; a plain path is that of an SQLite file.
+
+    A command never takes a dead server for an empty store, so `on_failure=empty` is ignored.
+    """
 
     name = "URL"
 
@@ -53,6 +56,10 @@ class StoreType(_Type):
         scheme, slashes, rest = value.partition(":///")
         if slashes and scheme.lower() == "sqlite" and rest.startswith("~/"):
             return f"{scheme}:///{quote(str(Path.home()), safe='/:')}{rest[1:]}"
+        if value.lower().startswith(("http://", "https://")):
+            address, _, options = value.partition("?")
+            kept = "&".join(one for one in options.split("&") if one != "on_failure=empty")
+            return f"{address}?{kept}" if kept else address
         if "://" in value or "?" in value or not value:
             return value
         value = str(Path(value).expanduser()) if value.startswith("~/") else value

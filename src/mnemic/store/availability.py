@@ -1,4 +1,4 @@
-"""Logs when a server stops answering, and when it answers again: once per change, not once per call."""
+"""Whether a server answers: logged once per change, not once per call; and reads that can do without an answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ..errors import StoreUnavailableError
 from ..telemetry.calls import watch
@@ -14,6 +15,24 @@ log: logging.Logger = logging.getLogger("mnemic.store")
 
 MAX_CAUSES = 10
 """How many chained causes of an error are followed."""
+
+
+_optional: ContextVar[bool] = ContextVar("mnemic-optional", default=False)
+
+
+def is_optional() -> bool:
+    """Return whether the running task reads what it can do without."""
+    return _optional.get()
+
+
+@contextmanager
+def optional() -> Iterator[None]:
+    """Mark reads outside of the public API that find nothing, with `on_failure=empty`, instead of raising an error."""
+    token = _optional.set(True)
+    try:
+        yield
+    finally:
+        _optional.reset(token)
 
 
 class Availability:

@@ -18,7 +18,10 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Call", "Listener", "Origin", "capture_content", "count", "figures", "listen", "observed", "watch"]
+__all__ = [
+    "Call", "Listener", "Origin", "capture_content", "count", "current", "figures", "keep_current", "listen",
+    "observed", "watch",
+]  # fmt: skip
 
 Class = TypeVar("Class")
 
@@ -79,7 +82,7 @@ UNKNOWN = Origin()
 class Call:
     """One call of the public API; listeners get it when it begins and when it has ended."""
 
-    __slots__ = ("_id", "arguments", "error", "name", "operation", "origin", "result", "scope", "seconds")
+    __slots__ = ("_id", "arguments", "error", "failure", "name", "operation", "origin", "result", "scope", "seconds")
 
     def __init__(self, name: str, operation: str, origin: Origin, scope: str | None, arguments: Callable[[], Any]):
         self._id = ""
@@ -92,6 +95,8 @@ class Call:
         self.result: Any = None
         self.error: str | None = None
         """Name of the error's class; never its message, which may quote content."""
+        self.failure: Exception | None = None
+        """The failure in spite of which the call goes on, if its store was opened so."""
 
     @property
     def id(self) -> str:
@@ -157,6 +162,8 @@ _otel: Any = None
 """The module, once it is needed."""
 _watched: dict[int, weakref.ref[Any]] = {}
 _content: bool | None = None
+_kept = False
+"""Whether the current call is known without a listener, too."""
 _complaints: set[str] = set()
 """Errors of listeners that were logged."""
 
@@ -177,7 +184,7 @@ def _reporting(method: Callable[..., Any], name: str, operation: str) -> Callabl
     async def call(self: Any, /, *arguments: Any, **options: Any) -> Any:
         # OpenTelemetry can have a provider only in a program that has imported it.
         tracing = _TRACING in sys.modules and _is_tracing()
-        if not (tracing or _listeners or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
+        if not (tracing or _listeners or _kept or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
             return await method(self, *arguments, **options)
         origin = getattr(getattr(self, "_store", None), "origin", UNKNOWN)
         seen = Call(name, operation, origin, _scope_of(self), lambda: _named(method, arguments, options))
@@ -256,8 +263,14 @@ def listen(listener: Listener) -> None:
 
 
 def current() -> Call | None:
-    """Return the call that runs in this thread or task, if there is a listener."""
+    """Return the call that runs in this thread or task, if there is a listener or `keep_current` was called."""
     return _current.get()
+
+
+def keep_current() -> None:
+    """Have `current` return calls from now on, also without a listener."""
+    global _kept
+    _kept = True
 
 
 def count(event: str, label: str = "") -> None:

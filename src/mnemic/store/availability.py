@@ -1,4 +1,4 @@
-"""Whether a server answers: logged once per change, not once per call; and reads that can do without an answer."""
+"""Logs when a server stops answering, and again when it answers; and marks reads that can do without an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 // The only place that sends requests: /api/v1, problem+json errors, the CSRF token, cancelling.
+import { parseAnswer, writeExact } from "./exact.js";
 
 let csrf = null;
 let pending = 0;
@@ -22,20 +23,23 @@ export class ApiError extends Error {
 
 /** Send a request. `query` values that are null, undefined or "" are left out; arrays are repeated. */
 export async function request(method, path, { query, body, headers, signal } = {}) {
-  const url = new URL(path.startsWith("/dashboard/") ? path : `/api/v1${path}`, location.origin);
+  const place = path.startsWith("/dashboard/") ? path : `/api/v1${path}`;
+  const url = new URL(place, location.origin);
+  if (url.pathname !== place) throw new Error(`This address would lead elsewhere, so nothing was sent: ${place}`);
   for (const [name, value] of Object.entries(query ?? {}))
     for (const one of Array.isArray(value) ? value : [value])
       if (one !== null && one !== undefined && one !== "") url.searchParams.append(name, String(one));
   const sent = { Accept: "application/json", ...headers };
   if (body !== undefined) sent["Content-Type"] ??= "application/json";
   if (csrf && method !== "GET") sent["X-CSRF-Token"] = csrf;
+  const content = body === undefined || typeof body === "string" ? body : writeExact(body);
   let response;
   count(1);
   try {
     response = await fetch(url, {
       method,
       headers: sent,
-      body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
+      body: content,
       credentials: "same-origin",
       signal,
     });
@@ -60,7 +64,7 @@ async function parsed(response) {
   } catch (error) {
     throw lost(error);
   }
-  return text ? JSON.parse(text) : null;
+  return text ? parseAnswer(text) : null;
 }
 
 export const get = async (path, query, options) => parsed(await request("GET", path, { ...options, query }));
@@ -82,5 +86,8 @@ export const signIn = (key) => post("/dashboard/login", { key });
 /** Sign out; the cookie is gone afterwards. */
 export const signOut = () => post("/dashboard/logout");
 
-/** Write a name for a path of a URL; a name's own slashes stay, as `{key:path}` expects them. */
-export const inPath = (name) => name.split("/").map(encodeURIComponent).join("/");
+/** Write a name as one segment of a path. Browsers remove the segments "." and "..", however written, so these are refused. */
+export function inPath(name) {
+  if (name === "." || name === "..") throw new Error(`No address can have the name “${name}”, so this page cannot reach it. Use the Python API or the command line.`);
+  return encodeURIComponent(name);
+}

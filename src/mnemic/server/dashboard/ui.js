@@ -152,7 +152,7 @@ export function useLoad(load, inputs) {
   useEffect(() => {
     const control = new AbortController();
     setState((last) => ({ ...last, loading: true }));
-    load(control.signal).then(
+    (async () => load(control.signal))().then(
       (value) => control.signal.aborted || setState({ value, error: null, loading: false }),
       (error) => control.signal.aborted || setState({ value: undefined, error, loading: false }),
     );

@@ -1,6 +1,6 @@
 // Keys: who may use this server, for which scope and rights; a new key is shown once.
 import { useRef, useState } from "../vendor/preact.js";
-import { get, patch, post, remove } from "../api.js";
+import { get, inPath, patch, post, remove } from "../api.js";
 import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Select, Table, Text, Time, attempt, html, useLoad } from "../ui.js";
 
 const RIGHTS = [
@@ -102,11 +102,11 @@ function Ask({ of: key, expire, mine, onClose, onDone }) {
   const [days, setDays] = useState("7");
   const send = () =>
     expire
-      ? attempt(async () => (await patch(`/keys/${encodeURIComponent(key.id)}`, { expires: inDays(days) }), onDone()), {
+      ? attempt(async () => (await patch(`/keys/${inPath(key.id)}`, { expires: inDays(days) }), onDone()), {
           done: days ? `“${key.name}” expires ${LIFETIMES.find(([one]) => one === days)[1].toLowerCase()}` : `“${key.name}” does not expire`,
-          undo: async () => (await patch(`/keys/${encodeURIComponent(key.id)}`, { expires: key.expires }), onDone()),
+          undo: async () => (await patch(`/keys/${inPath(key.id)}`, { expires: key.expires }), onDone()),
         })
-      : attempt(async () => (await remove(`/keys/${encodeURIComponent(key.id)}`), onDone()), { done: `Revoked “${key.name}”` });
+      : attempt(async () => (await remove(`/keys/${inPath(key.id)}`), onDone()), { done: `Revoked “${key.name}”` });
   return html`<${Dialog} title=${expire ? `When does “${key.name}” expire?` : `Revoke “${key.name}”?`} onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//>
       <${Button} kind=${expire ? "primary" : "danger"} onClick=${send}>${expire ? "Set" : "Revoke"}<//>`}>
     ${expire

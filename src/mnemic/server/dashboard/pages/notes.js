@@ -2,6 +2,7 @@
 import { useMemo, useState } from "../vendor/preact.js";
 import { get, inPath, patch, put, remove } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
+import { parseExact } from "../exact.js";
 import { Area, Badge, Button, Card, Dialog, Loaded, Page, Table, Tabs, Text, Time, attempt, bytes, html, number, plural, toast, useLoad } from "../ui.js";
 
 const MOST = 5000;
@@ -102,7 +103,7 @@ const Branch = ({ at, path: above, selected, onKey, open }) => html`<ul class="t
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 /** The value that a text stands for; raises SyntaxError if it is not JSON and should be. */
-const parse = (text, mode) => (mode === "text" ? text : JSON.parse(text));
+const parse = (text, mode) => (mode === "text" ? text : parseExact(text));
 
 function Note({ scope, name, writes, open, reload }) {
   const note = useLoad((signal) => get(path(name), { scope }, { signal }), [scope, name]);
@@ -197,7 +198,7 @@ const Conflict = ({ theirs, mine, onMine, onTheirs }) => html`<section class="co
 
 function Rename({ scope, note, onClose, onDone }) {
   const [to, setTo] = useState(note.key);
-  const move = (from, name) => patch(path(from), { key: name }, { query: { scope } });
+  const move = async (from, name) => (inPath(name), patch(path(from), { key: name }, { query: { scope } }));
   const send = async (event) => {
     event.preventDefault();
     await attempt(async () => (await move(note.key, to), onDone(to)), { done: `Renamed to “${to}”`, undo: async () => (await move(to, note.key), onDone(note.key)) });
@@ -214,7 +215,7 @@ function NewNote({ scope, onClose, onDone }) {
   const set = (name) => (value) => setGiven((last) => ({ ...last, [name]: value }));
   const value = () => {
     try {
-      const found = JSON.parse(given.text);
+      const found = parseExact(given.text);
       return typeof found === "object" && found !== null ? found : given.text;
     } catch {
       return given.text;

@@ -6,7 +6,7 @@ import { Badge, Button, Card, Check, Empty, ErrorBox, Loaded, Loading, Slider, T
 import { nameOf, parentOf } from "../timeline/kinds.js";
 
 const UNDO = 10_000; // How long a message can be brought back, in milliseconds.
-const urlOf = (path) => `/sessions/${encodeURIComponent(nameOf(path))}`;
+const urlOf = (path) => `/sessions/${inPath(nameOf(path))}`;
 
 /** Pages of messages, newest page first: the ones before come in front. */
 function useMessages(path, part, ready = true) {
@@ -71,7 +71,8 @@ function useDeleting(path, onDeleted) {
     clearTimeout(waiting.current.get(id));
     waiting.current.delete(id);
     const back = () => setIds((last) => new Set([...last].filter((other) => other !== id)));
-    remove(`${urlOf(path)}/messages/${inPath(id)}`, { query: { scope: parentOf(path) } }).then(onDeleted, (error) => (back(), toast(error.message, { tone: "danger" })));
+    const send = async () => remove(`${urlOf(path)}/messages/${inPath(id)}`, { query: { scope: parentOf(path) } });
+    send().then(onDeleted, (error) => (back(), toast(error.message, { tone: "danger" })));
   };
   useEffect(() => {
     const leave = () => [...waiting.current.keys()].forEach(now);

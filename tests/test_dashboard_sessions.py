@@ -75,6 +75,11 @@ def test_what_fits_is_marked_as_the_budget_moves(visit: Visit) -> None:
     expect(page.locator(".folded.in")).to_contain_text("Summary")
     expect(page.locator(".message.system")).to_have_class(re.compile(r"\bin\b"))
     visit.check_accessibility()
+    page.get_by_label("Exact budget").fill("207")
+    expect(page.get_by_text(re.compile(r"messages of 14 fit.*of 207 tokens"))).to_be_visible()
+    page.wait_for_url("**budget=207")
+    page.reload()
+    expect(page.get_by_text(re.compile(r"messages of 14 fit.*of 207 tokens"))).to_be_visible()
     page.get_by_label("Budget in tokens").fill("10")
     expect(page.get_by_text("the system message and the user's last message need")).to_be_visible()
     page.get_by_label("Show what fits into a prompt").uncheck()
@@ -211,3 +216,38 @@ def test_an_empty_store_says_how_to_begin(dashboard: Dashboard) -> None:
                     page.wait_for_url("**/#/recall?scope=demo")
         found = client.get("/api/v1/recall", params={"scope": "demo", "query": "allergic"}).json()["hits"]
         assert [hit["text"] for hit in found] == ["Ines is allergic to shellfish"]
+
+
+def test_a_long_session_opens_at_its_newest_message_and_shows_all(dashboard: Dashboard) -> None:
+    with serving(clock=demo_store.DemoClock()) as client:
+        chat = "/api/v1/sessions/long"
+        client.patch(chat, params={"scope": "acme"}, json={"max_messages": 250}).raise_for_status()
+        said = [{"role": "user", "content": f"number {n}", "name": "<b>eve</b>"} for n in range(500)]
+        for start in range(0, 500, 100):
+            body = said[start : start + 100]
+            client.post(f"{chat}/messages", params={"scope": "acme"}, json=body).raise_for_status()
+        with Dashboard(dashboard.browser, str(client.base_url).rstrip("/")).visit() as visit:
+            page = visit.open("sessions", scope="acme", session="acme/long")
+            expect(page.get_by_text("number 499", exact=True)).to_be_in_viewport()
+            assert page.locator(".message-head strong").last.inner_text() == "<b>eve</b>"
+            live = page.locator(".chat > .messages .text")
+            earlier = page.get_by_role("button", name="Show earlier messages")
+            for count in (100, 200):
+                expect(live).to_have_count(count)
+                earlier.click()
+            expect(live).to_have_count(250)
+            expect(earlier).to_have_count(0)
+            assert live.all_inner_texts() == [f"number {n}" for n in range(250, 500)]
+            live.nth(200).hover()
+            page.locator(".message", has_text="number 450").get_by_role("button", name="Pin or change").click()
+            page.get_by_role("dialog").get_by_role("button", name="Pin", exact=True).click()
+            expect(page.locator(".message", has_text="number 450").get_by_text("pinned")).to_be_visible()
+            expect(live).to_have_count(250)
+            page.keyboard.press("Escape")
+            page.get_by_text("250 archived messages").click()
+            archived = page.locator(".folded .text")
+            for count in (100, 200):
+                expect(archived).to_have_count(count)
+                earlier.click()
+            expect(archived).to_have_count(250)
+            assert archived.all_inner_texts() == [f"number {n}" for n in range(250)]

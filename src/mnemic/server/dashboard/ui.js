@@ -76,12 +76,16 @@ export const Select = ({ label, hint, quiet, value, onValue, options, ...rest })
     </select>`}
   <//>`;
 
-/** A number on a scale, shown beside its name; `shown` writes it. */
-export const Slider = ({ label, value, onValue, min = 0, max = 1, step = 0.01, shown = String, ...rest }) => {
+/** A number on a scale, shown beside its name; `shown` writes it. With `exact`, its name, there is a field to type it as well. */
+export const Slider = ({ label, value, onValue, min = 0, max = 1, step = 0.01, shown = String, exact, ...rest }) => {
   const id = useId();
+  const typed = (event) => event.target.validity.valid && event.target.value !== "" && onValue(Number(event.target.value));
   return html`<div class="field slider">
-    <label for=${id}><span>${label}</span><output class="num" for=${id}>${shown(value)}</output></label>
-    <input id=${id} type="range" min=${min} max=${max} step=${step} value=${value} onInput=${(e) => onValue(Number(e.target.value))} ...${rest} />
+    <label for=${id}><span>${label}</span>${!exact && html`<output class="num" for=${id}>${shown(value)}</output>`}</label>
+    <div class=${exact && "slider-exact"}>
+      <input id=${id} type="range" min=${min} max=${max} step=${step} value=${value} onInput=${(e) => onValue(Number(e.target.value))} ...${rest} />
+      ${exact && html`<input type="number" class="num" aria-label=${exact} min="1" max="10000000" step="1" value=${value} onInput=${typed} />`}
+    </div>
   </div>`;
 };
 
@@ -206,27 +210,40 @@ export const Table = ({ label, columns, rows, rowKey = (_, i) => i, onRow, empty
 
 /**
  * Load page after page: `load(cursor, signal)` returns {items, cursor}. Returns {items, error, loading, more, reload}: `more`
- * loads the next page and is null at the end.
+ * loads the next page and is null at the end; `reload` loads the same pages again and shows the old ones until then.
  */
 export function usePages(load, inputs) {
   const [state, setState] = useState({ items: [], next: null, error: null, loading: true });
   const [round, setRound] = useState(0);
   const control = useRef(null);
-  const step = async (cursor, before) => {
+  const shown = useRef({ round: 0, pages: 1 });
+  const read = async (cursor, before, pages) => {
     const mine = (control.current = new AbortController());
-    setState((last) => ({ ...last, items: before, loading: true, error: null }));
+    const items = [...before];
     try {
-      const page = await load(cursor, mine.signal);
-      if (!mine.signal.aborted) setState({ items: [...before, ...page.items], next: page.cursor ?? null, error: null, loading: false });
+      for (let n = 0; n < pages && (n === 0 || cursor !== null); n++) {
+        const page = await load(cursor, mine.signal);
+        items.push(...page.items);
+        cursor = page.cursor ?? null;
+      }
+      if (!mine.signal.aborted) setState({ items, next: cursor, error: null, loading: false });
     } catch (error) {
       if (!mine.signal.aborted) setState((last) => ({ ...last, error, loading: false }));
     }
   };
   useEffect(() => {
-    step(null, []);
+    const again = shown.current.round !== round;
+    shown.current = { round, pages: again ? shown.current.pages : 1 };
+    setState((last) => ({ ...last, items: again ? last.items : [], loading: true, error: null }));
+    read(null, [], shown.current.pages);
     return () => control.current?.abort();
   }, [...inputs, round]);
-  const more = state.next !== null && !state.loading ? () => step(state.next, state.items) : null;
+  const next = () => {
+    shown.current.pages++;
+    setState((last) => ({ ...last, loading: true, error: null }));
+    read(state.next, state.items, 1);
+  };
+  const more = state.next !== null && !state.loading ? next : null;
   return { ...state, more, reload: useCallback(() => setRound((n) => n + 1), []) };
 }
 

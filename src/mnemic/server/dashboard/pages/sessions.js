@@ -30,12 +30,12 @@ async function allSessions(scope, signal) {
 export default function SessionsPage({ scope, params, go, who }) {
   const sessions = useLoad((signal) => allSessions(scope, signal), [scope]);
   const open = params.session ?? null;
-  const choose = (path) => go(null, { ...params, session: path, at: null });
+  const choose = (path) => go(null, { ...params, session: path, at: null, budget: null });
   return html`<${Page} title="Sessions" about="Conversations as they were stored, and what of them fits into a prompt.">
     <div class="sessions ${open ? "opened" : ""}">
       <${List} scope=${scope} sessions=${sessions} open=${open} params=${params} go=${go} onOpen=${choose} />
       ${open
-        ? html`<${Conversation} key=${open} path=${open} at=${params.at} go=${go} who=${who} onBack=${() => choose(null)} onChanged=${sessions.reload} />`
+        ? html`<${Conversation} key=${open} path=${open} params=${params} go=${go} who=${who} onBack=${() => choose(null)} onChanged=${sessions.reload} />`
         : html`<div class="card nothing"><${Empty} title="Choose a session" icon="sessions">Its messages are shown here, with what was archived and summarized.<//></div>`}
     </div>
   <//>`;

@@ -193,7 +193,7 @@ function Tip({ at, rows, counts, bucket, times }) {
 function Records({ scope, filters, since, until, onOpen }) {
   const pages = usePages(async (cursor, signal) => {
     const page = await get("/timeline/records", { scope, since, until, limit: 15, cursor, ...filters }, { signal });
-    return { items: page.items, next: page.cursor };
+    return page;
   }, [scope, since, until, JSON.stringify(filters)]);
   return html`<${Card} title="Records" flush>
     ${pages.error && !pages.items.length

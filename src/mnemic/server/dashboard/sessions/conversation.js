@@ -11,26 +11,38 @@ const urlOf = (path) => `/sessions/${inPath(nameOf(path))}`;
 /** Pages of messages, newest page first: the ones before come in front. */
 function useMessages(path, part, ready = true) {
   const pages = usePages(async (cursor, signal) => {
-    if (!ready) return { items: [], next: null };
+    if (!ready) return { items: [], cursor: null };
     const page = await get(`${urlOf(path)}/conversation`, { scope: parentOf(path), part, limit: 100, cursor }, { signal });
-    return { items: [page.items], next: page.cursor };
+    return { items: [page.items], cursor: page.cursor };
   }, [path, part, ready]);
   return { ...pages, messages: useMemo(() => [...pages.items].reverse().flat(), [pages.items]) };
 }
 
-export function Conversation({ path, at, go, who, onBack, onChanged }) {
+export function Conversation({ path, params, go, who, onBack, onChanged }) {
+  const at = params.at;
   const overview = useLoad((signal) => get(`${urlOf(path)}/overview`, { scope: parentOf(path) }, { signal }), [path]);
   const live = useMessages(path, "messages");
   const [open, setOpen] = useState(null);
-  const [budget, setBudget] = useState(null);
+  const [budget, setBudget] = useState(Number(params.budget) >= 1 ? Math.floor(Number(params.budget)) : null);
+  const restedBudget = useRested(budget);
+  useEffect(() => {
+    if (String(restedBudget ?? "") !== (params.budget ?? "")) go(null, { ...params, budget: restedBudget }, { replace: true });
+  }, [restedBudget]);
   const gone = useDeleting(path, () => (overview.reload(), live.reload(), onChanged?.()));
   const messages = live.messages.filter((one) => !gone.ids.has(one.id));
   const fit = useFit(path, budget, overview.value);
   const may = who?.rights.includes("write");
   const chat = useRef(null);
+  const placed = useRef(null); // Where the chat was opened: at a message, or at the newest.
   useEffect(() => {
-    if (at && messages.length) document.getElementById(`message-${at}`)?.scrollIntoView({ block: "center" });
-  }, [at, live.loading]);
+    const sought = at ?? "newest";
+    if (live.loading || !messages.length || placed.current === sought) return;
+    const found = at && document.getElementById(`message-${at}`);
+    if (at && !found && live.more) return live.more();
+    placed.current = sought;
+    if (found) found.scrollIntoView({ block: "center" });
+    else chat.current.lastElementChild.lastElementChild?.scrollIntoView({ block: "end" });
+  }, [at, live.loading, live.messages]);
   const details = (one) => setOpen({ kind: one.archived ? "archived" : "message", id: one.id, scope: path });
   return html`<section class="conversation" aria-label="Conversation ${nameOf(path)}">
     <${Card}>
@@ -110,7 +122,7 @@ function Head({ found, budget, setBudget, fit, shown }) {
       <p class="small">${told.map((one, i) => html`<span key=${i}>${i > 0 && " · "}${one}</span>`)}</p></div>
     <div class="budget">
       <${Check} label="Show what fits into a prompt" checked=${budget !== null} onValue=${(on) => setBudget(on ? Math.min(most, Math.max(50, Math.round(found.tokens / 2))) : null)} />
-      ${budget !== null && html`<${Slider} label="Budget in tokens" value=${budget} onValue=${setBudget} min=${10} max=${most} step=${10} shown=${number} />
+      ${budget !== null && html`<${Slider} label="Budget in tokens" value=${budget} onValue=${setBudget} min=${10} max=${most} step=${10} exact="Exact budget" />
         <p class="small" role="status">${fit.error
           ? html`<span class="error-text">${fit.error.message}</span>`
           : fit.ids && fit.problem
@@ -154,7 +166,7 @@ function Message({ one, byCall, fit, marked, details, onDelete }) {
   const tokens = one.tokens + one.calls.reduce((sum, call) => sum + (byCall.get(call.id)?.tokens ?? 0), 0);
   return html`<li id="message-${one.id}" class="message ${one.role} ${fits ?? ""} ${marked ? "marked" : ""}">
     <div class="message-head">
-      <strong>${one.name ?? one.role}</strong><${Time} at=${one.time} exact /><span class="num">${plural(tokens, "token")}</span>
+      <strong class=${one.name ? undefined : "role"}>${one.name ?? one.role}</strong><${Time} at=${one.time} exact /><span class="num">${plural(tokens, "token")}</span>
       ${one.pinned && one.role !== "system" && html`<${Badge} tone="accent">pinned<//>`}
       ${one.importance !== null && html`<${Badge}>importance ${number(one.importance)}<//>`}
       ${fits && html`<span class=${fits === "in" ? "fits" : "muted"}>${fits === "in" ? "in the window" : "left out"}</span>`}

@@ -154,10 +154,13 @@ def test_what_fades_is_archived_and_brought_back(visit: Visit) -> None:
     count = int(re.findall(r"\d+", archive.inner_text())[0])
     card.get_by_role("combobox", name="Memories").select_option("gone")
     expect(card.locator(".fading li")).to_have_count(count)
+    faded = card.locator(".fading li").all_inner_texts()
     archive.click()
     expect(archive).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("Undone")).to_be_visible()
+    expect(card.locator(".fading li")).to_have_count(count)
+    assert card.locator(".fading li").all_inner_texts() == faded
     card.get_by_role("combobox", name="Memories").select_option("next")
     expect(card.locator(".fading li")).not_to_have_count(0)
     visit.check_accessibility()

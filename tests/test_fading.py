@@ -315,6 +315,25 @@ def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> Non
         alice.memories.restore("weak")
 
 
+@pytest.mark.parametrize("how", [{"faded_below": 0.5}, {"older_than": timedelta(days=30)}])
+def test_what_is_restored_without_a_use_fades_on_as_before(
+    alice: mnemic.Scope, clock: Clock, how: dict[str, Any]
+) -> None:
+    alice.remember("used once", id="used", created=ago(300))
+    alice.remember("never used", id="never", created=ago(100))
+    alice.used("used")
+    clock.advance(days=100)
+    before = {one.memory.id: one for one in alice.memories.fading()}
+    assert before["used"].uses == 1
+    assert alice.forget(**how, archive=True).deleted == 2
+    for id in before:
+        alice.memories.restore(id, used=False)
+    for one in alice.memories.fading():
+        was = before[one.memory.id]
+        assert (one.uses, one.used, one.memory.importance) == (was.uses, was.used, was.memory.importance)
+        assert one.strength == pytest.approx(was.strength, rel=1e-6)
+
+
 def test_nothing_is_restored_over_what_has_its_key(alice: mnemic.Scope) -> None:
     alice.remember("weak tea", id="k", created=ago(100))
     alice.forget(faded_below=0.5, archive=True)

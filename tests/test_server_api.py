@@ -122,6 +122,20 @@ def test_a_memory_is_changed_if_its_version_is_as_expected(client: httpx.Client)
     assert client.delete(path, params=SCOPE).status_code == 404
 
 
+def test_an_archived_memory_is_listed_and_restored_as_it_was(client: httpx.Client) -> None:
+    memory = {"text": "Alice has a cat.", "id": "cat", "importance": 0.25, "metadata": {"a": 1}}
+    client.post("/api/v1/memories", params=SCOPE, json=memory).raise_for_status()
+    forget = {"faded_below": 0.5, "kinds": ["memory"], "archive": True}
+    assert client.post("/api/v1/forget", params=SCOPE, json=forget).json()["archived"] == 1
+    (kept,) = pages(client, "/api/v1/memories/archived")[0]
+    assert {name: kept[name] for name in memory} == memory
+    restore = {"id": "cat", "used": False}
+    back = client.post("/api/v1/memories/restore", params=SCOPE, json=restore).json()
+    assert {name: back[name] for name in memory} == memory
+    (fading,) = client.get("/api/v1/memories/fading", params=SCOPE).json()["fading"]
+    assert (fading["uses"], fading["used"]) == (0, None)
+
+
 def test_a_message_that_is_replaced_keeps_its_place(client: httpx.Client) -> None:
     given = [{"role": "user", "content": f"{n}", "id": f"m{n}"} for n in range(3)]
     client.post(MESSAGES, params=SCOPE, json=given).raise_for_status()

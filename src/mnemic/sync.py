@@ -469,9 +469,12 @@ class Memories:
         """Return the archived memories of this scope, oldest first."""
         return self._driver.run(self._async.archived())
 
-    def restore(self, id: str) -> MemoryItem:
-        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
-        return self._driver.run(self._async.restore(id))
+    def restore(self, id: str, *, used: bool = True) -> MemoryItem:
+        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError.
+
+        With `used=False` it fades on as if it had never been archived.
+        """
+        return self._driver.run(self._async.restore(id, used=used))
 
     def list(self, *, limit: int | None = None) -> list[MemoryItem]:
         """Return the memories of this scope, oldest first; with `limit`, only the newest."""

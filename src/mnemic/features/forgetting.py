@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
+from ..recall.index_entry import USE
 from ..records import (
     API_KEY_KIND,
     AUDIT_KIND,
@@ -238,7 +239,9 @@ class Forgetting:
         if self._before is not None:
             written = "updated" if stream.kind in REWRITTEN else "created"
             where = (Condition(written, "lt", self._before), *where)
-        pages = scan_pages(self._store, Scan(scope=stream.scope, kinds=(stream.kind,), where=where, limit=PAGE))
+        derived = (USE,) if stream.kind == MEMORY else ()
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), where=where, derived=derived, limit=PAGE)
+        pages = scan_pages(self._store, scan)
         waiting: list[Record] = []
         async for page in pages:
             going = [*waiting, *page]

@@ -219,9 +219,12 @@ class AsyncMemories:
         """Return the archived memories of this scope, oldest first."""
         return [to_item(record) for record in await archived(self._store, self.scope)]
 
-    async def restore(self, id: str) -> MemoryItem:
-        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
-        return to_item(await restore(self._store, self.scope, id))
+    async def restore(self, id: str, *, used: bool = True) -> MemoryItem:
+        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError.
+
+        With `used=False` it fades on as if it had never been archived.
+        """
+        return to_item(await restore(self._store, self.scope, id, used))
 
     # Last among the public methods, because its name shadows the type in annotations.
     async def list(self, *, limit: int | None = None) -> list[MemoryItem]:

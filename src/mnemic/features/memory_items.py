@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from msgspec import field, to_builtins
+from msgspec import convert, field, to_builtins
 from msgspec.structs import replace
 
 from ..checks import JSON, check_name, check_number, check_text, check_time, from_microseconds, shown, to_microseconds
@@ -213,18 +213,19 @@ async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> 
 async def archived(store: Store, scope: ScopePath) -> list[Record]:
     """Return archived memories, oldest first."""
     scan = Scan(scope=scope, kinds=(PRUNED,))
-    return [_restored(record) async for record in scan_all(store, scan)]
+    return [from_archive(record) async for record in scan_all(store, scan)]
 
 
-async def restore(store: Store, scope: ScopePath, id: str) -> Record:
-    """Restore an archived memory, counted as used now; raises NotFoundError or ConflictError."""
+async def restore(store: Store, scope: ScopePath, id: str, used: bool = True) -> Record:
+    """Restore an archived memory, counted as used now, or else with the uses it had; NotFoundError, ConflictError."""
     (archived,) = await store.read([Ref(scope, PRUNED, check_name(id, "id"))])
     if archived is None:
         raise NotFoundError(f"the archive of {scope.path!r} has no memory with the id {shown(id)}")
-    put = Put(_restored(archived), 0)
+    put = Put(from_archive(archived), 0)
     moment = to_microseconds(store.clock())
-    use = Derive(put.record.ref, USE, pack_use(Use(since=moment, uses=1, last=moment)))
-    did, *_ = await store.write(Write((put, use, Delete(archived.ref, archived.version))))
+    use = Use(since=moment, uses=1, last=moment) if used else _archived_use(archived)
+    derive = () if use is None else (Derive(put.record.ref, USE, pack_use(use)),)
+    did, *_ = await store.write(Write((put, *derive, Delete(archived.ref, archived.version))))
     return stored(put.record, did)
 
 
@@ -245,12 +246,21 @@ _ARCHIVED_FIELDS = (
 def to_archive(record: Record) -> Record:
     """Return an archive record that wraps another one, without searchable text."""
     fields = {name: value for name in _ARCHIVED_FIELDS if (value := getattr(record, name)) not in (None, {})}
+    if (use := record.derived.get(USE)) is not None:
+        fields[USE] = to_builtins(unpack_use(use))
     return Record(record.scope, PRUNED, record.key, data=to_builtins(fields), expires=record.expires)
 
 
-def _restored(record: Record) -> Record:
+def from_archive(record: Record) -> Record:
+    """Return the memory that an archive record wraps."""
     data: Any = dict(record.data) if isinstance(record.data, dict) else {}
+    data.pop(USE, None)
     for name in ("expires", "valid_from", "valid_to", "created"):
         if name in data:
             data[name] = datetime.fromisoformat(data[name])
     return Record(record.scope, MEMORY, record.key, **data)
+
+
+def _archived_use(record: Record) -> Use | None:
+    value: Any = record.data.get(USE) if isinstance(record.data, dict) else None
+    return None if value is None else convert(value, Use)

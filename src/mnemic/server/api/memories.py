@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from ...checks import shown
 from ...errors import NotFoundError
-from ...features.memory_items import Duplicates, MemoryItem, to_item
+from ...features.memory_items import Duplicates, MemoryItem, from_archive, to_item
 from ...records import MEMORY, PRUNED, Record
 from ...store.protocol import Page
 from ...store.query import Scan
@@ -108,9 +108,10 @@ class IdsBody(Body):
 
 
 class RestoreBody(Body):
-    """Id of an archived memory."""
+    """Id of an archived memory, and whether restoring it counts as a use."""
 
     id: Name
+    used: bool = True
 
 
 class MemoriesOut(Struct, kw_only=True):
@@ -187,7 +188,7 @@ async def list_fading(call: Call, query: FadingQuery) -> FadingListOut:
 )  # fmt: skip
 async def list_archived_memories(call: Call, query: PageQuery) -> Page[MemoryOut]:
     """The memories of the scope that `forget` archived, oldest first."""
-    return await read_page(call, Scan(scope=call.path, kinds=(PRUNED,)), query, _out)
+    return await read_page(call, Scan(scope=call.path, kinds=(PRUNED,)), query, lambda one: _out(from_archive(one)))
 
 
 @endpoint(
@@ -218,8 +219,8 @@ async def report_used(call: Call, body: IdsBody) -> UsedOut:
     problems=(404, 409), example=Example(body={"id": "old"}, answer={**examples.MEMORY, "id": "old"}),
 )  # fmt: skip
 async def restore_memory(call: Call, body: RestoreBody) -> MemoryOut:
-    """Restore an archived memory of the scope, counted as used now."""
-    return memory_out(await call.scope.memories.restore(body.id))
+    """Restore an archived memory of the scope, counted as used now, or else as if it had never been archived."""
+    return memory_out(await call.scope.memories.restore(body.id, used=body.used))
 
 
 @endpoint(

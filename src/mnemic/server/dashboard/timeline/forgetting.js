@@ -68,7 +68,7 @@ function Archive({ scope, found, onDone }) {
   const run = async () => {
     const listed = await get("/forecast", { scope, which: "gone", limit: MOST_ARCHIVED, parts: 1, points: 2, ...limits });
     const back = async () => {
-      for (const one of listed.fading) await post("/memories/restore", { id: one.id }, { query: { scope: one.scope } });
+      for (const one of listed.fading) await post("/memories/restore", { id: one.id, used: false }, { query: { scope: one.scope } });
       onDone();
     };
     const send = () => post("/forget", { faded_below: found.below, half_life: found.half_life_days * 86_400, kinds: ["memory"], archive: true }, { query: { scope } });

@@ -31,12 +31,20 @@ def test_the_variables_are_settings() -> None:
     given |= dict(re.findall(r"^      (MNEMIC_\w+): (?:\$\{\w+:-)?([^\s}]+)", COMPOSE, re.M))
     found = load({}, given).settings
     assert (found.port, found.exposed, found.log_format) == (Settings().port, True, "json")
+    assert f"  {found.allowed_hosts[0]}:\n    build: ." in COMPOSE, "other services can use its name"
+
+
+def test_temporary_files_are_on_the_volume_and_the_rest_is_small() -> None:
+    assert " TMPDIR=/data " in DOCKERFILE
+    assert "VOLUME /data\n" in DOCKERFILE
+    assert "- /tmp:size=" in COMPOSE
 
 
 def test_the_server_is_no_root_and_answers_the_health_check_on_its_port() -> None:
     port = Settings().port
     assert re.search(r"^USER [1-9]\d+$", DOCKERFILE, re.M)
-    assert f"'http://127.0.0.1:{port}/live'" in DOCKERFILE
+    assert 'CMD ["mnemic", "serve", "--check"]' in DOCKERFILE
+    assert re.search(r"^FROM python:3\.\d+-slim-[a-z]+$", DOCKERFILE, re.M)
     assert f"EXPOSE {port}\n" in DOCKERFILE
     assert f'"127.0.0.1:{port}:{port}"' in COMPOSE
     seconds = re.search(r"stop_grace_period: (\d+)s", COMPOSE)

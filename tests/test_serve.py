@@ -112,6 +112,13 @@ def test_an_unreadable_store_is_one_clear_line(tmp_path: Path) -> None:
     assert "a.db" in refused(run("--store", str(tmp_path / "a.db"), "--port", "0"))
 
 
+def test_check_asks_the_server_of_the_settings_whether_it_is_alive(tmp_path: Path) -> None:
+    with served(f"sqlite:///{tmp_path / 'a.db'}") as server:
+        port = str(server.port)
+        assert run("--check", "--host", "0.0.0.0", "--port", port).returncode == 0
+    assert f"no server is alive at 127.0.0.1:{port}" in refused(run("--check", "--port", port))
+
+
 def test_it_does_not_start_where_others_reach_it_without_keys(tmp_path: Path) -> None:
     said = refused(run("--store", str(tmp_path / "a.db"), "--port", "0", "--host", "0.0.0.0"))
     assert "mnemic keys create" in said

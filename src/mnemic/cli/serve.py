@@ -70,6 +70,33 @@ store_option: Callable[[Decorated], Decorated] = click.option(
 )
 
 
+def check_alive(settings: Settings) -> None:
+    """Ask the server with these settings whether it is alive; raises StoreUnavailableError if it does not say so."""
+    import ssl
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+    from ..errors import StoreUnavailableError
+
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
+    context = ssl.create_default_context()
+    context.check_hostname = False  # the certificate is for the name that clients use
+    context.verify_mode = ssl.CERT_NONE
+    asked = (
+        HTTPSConnection(host, settings.port, timeout=2, context=context)
+        if settings.tls_cert
+        else HTTPConnection(host, settings.port, timeout=2)
+    )
+    try:
+        asked.request("GET", "/live")
+        said = str(asked.getresponse().status)
+    except (OSError, HTTPException) as error:
+        said = type(error).__name__
+    finally:
+        asked.close()
+    if said != "200":
+        raise StoreUnavailableError(f"no server is alive at {host}:{settings.port}: {said}")
+
+
 def served_store(settings: Settings) -> StoreChoice:
     """Return the store that is served, and its keys."""
     return StoreChoice(store_url(settings.store or default_store()), read_keys(settings.key_file, settings.key_env))
@@ -96,10 +123,11 @@ def served_store_options(command: Decorated) -> Decorated:
 
 @click.command(cls=SettingsCommand)
 @click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")
+@click.option("--check", is_flag=True, help="Ask whether the server with these settings is alive, and exit.")
 @config_option
 @store_option
 @debug_option
-def serve(config: str | None, open_browser: bool, **flags: Any) -> None:
+def serve(config: str | None, open_browser: bool, check: bool, **flags: Any) -> None:
     """Serve a store over HTTP: API, MCP and dashboard.
 
     Without options it serves memory.db in your data folder to this machine. Each setting is a flag, a variable
@@ -108,6 +136,9 @@ def serve(config: str | None, open_browser: bool, **flags: Any) -> None:
     from ..checks import check_extra
 
     found = in_force(config, flags).settings
+    if check:
+        check_alive(found)
+        return
     check_extra("server", "a server", *PACKAGES)
     from ..server import serving
 

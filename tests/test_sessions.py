@@ -16,6 +16,12 @@ from clock import Clock
 from mnemic import AgentCall, Message, ToolCall
 
 
+def test_a_session_name_is_called_one_when_it_is_refused() -> None:
+    with mnemic.open("memory://") as memory:
+        with pytest.raises(mnemic.InvalidValueError, match="^session name holds '/': 'a/b'$"):
+            memory.scope("acme").session("a/b")
+
+
 def texts(messages: list[Message]) -> list[str | None]:
     return [message.text for message in messages]
 

@@ -96,9 +96,8 @@ def check_segment(value: object, field: str = "scope segment") -> str:
     """Return `value` if it is a valid scope segment; raises InvalidValueError otherwise."""
     name = check_name(value, field, MAX_SEGMENT)
     if "/" in name:
-        raise InvalidValueError(
-            f"{field} holds '/': {shown(name)}; pass each segment on its own, as in scope('acme', 'alice')"
-        )
+        advice = "; pass each segment on its own, as in scope('acme', 'alice')" if field == "scope segment" else ""
+        raise InvalidValueError(f"{field} holds '/': {shown(name)}{advice}")
     return name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..checks import check_count
+from ..checks import check_count, check_segment
 from ..errors import InvalidValueError, NotFoundError
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, TITLE, Ref, ScopePath, Stream, Value
 from ..store.protocol import Page, Store, all_streams
@@ -77,7 +77,7 @@ def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:
     Raises InvalidValueError for a session of another scope.
     """
     if not isinstance(session, SessionInfo):
-        return scope / session
+        return scope / check_segment(session, "session name")
     if not scope.holds(session.scope):
         raise InvalidValueError(f"session {session.scope.path!r} is not in {scope.path!r}")
     return session.scope

@@ -162,9 +162,10 @@ def test_signing_in_and_out(browser: Browser, demo_file: Path, tmp_path: Path) -
         made = memory._driver.run(ApiKeys(memory._async).create("phone", "acme/alice", ["read"]))
     with serving(url, clock=demo_store.DemoClock()) as client:
         with Visit(browser, str(client.base_url).rstrip("/"), 390) as visit:
-            visit.expect_faults = ["401"]
             page = visit.open("recall")
             expect(page.get_by_role("heading", name="Sign in to Mnemic")).to_be_visible()
+            visit.check_faults()
+            visit.expect_faults = ["401"]
             visit.check_accessibility()
             visit.check_width()
             page.get_by_label("API key").fill(made.secret[:-1])

@@ -30,7 +30,8 @@ def create(page: Page, name: str, scope: str | None = None, *rights: str) -> str
             dialog.get_by_role("checkbox", name=right).set_checked(right in rights)
     dialog.get_by_role("button", name="Create").click()
     secret = page.get_by_label("API key", exact=True).input_value()
-    page.get_by_role("button", name="I have stored it").click()
+    page.get_by_label("I have stored it").check()
+    page.get_by_role("button", name="Done").click()
     return secret
 
 
@@ -42,6 +43,15 @@ def answers(dashboard: Dashboard, key: str, path: str = "notes", **query: str) -
 def opened(visit: Visit) -> Page:
     page = visit.open("keys")
     page.get_by_role("button", name="New key").wait_for()
+    return page
+
+
+def signed_in(visit: Visit, name: str, key: str) -> Page:
+    page = visit.open(name)
+    page.get_by_label("API key", exact=True).fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Notes").wait_for()
+    visit.settle()
     return page
 
 
@@ -60,6 +70,9 @@ def test_keys_are_created_used_expired_and_revoked(empty: Dashboard) -> None:
         expect(row).to_contain_text("acme")
         assert (answers(empty, bot, scope="acme"), answers(empty, bot, "keys")) == (200, 403)
         visit.check_accessibility()
+
+        page.reload()
+        expect(row.locator("[data-title='Last used']")).to_have_text("this hour")
 
         row.get_by_role("button", name="Expire").click()
         page.get_by_role("dialog").get_by_label("Expires").select_option("In a week")
@@ -97,13 +110,81 @@ def test_only_an_admin_has_the_page(empty: Dashboard) -> None:
         visit.page.get_by_text("yours").wait_for()
         reader = create(visit.page, "reader", "acme", "Read")
     with empty.visit() as visit:
-        visit.expect_faults = ["401", "403"]
-        page = visit.open("notes")
-        page.get_by_label("API key", exact=True).fill(reader)
-        page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("link", name="Notes").wait_for()
+        page = signed_in(visit, "notes", reader)
         expect(page.get_by_role("link", name="Keys")).to_have_count(0)
         expect(page.get_by_role("link", name="Audit")).to_have_count(0)
         expect(page.get_by_role("button", name="New note")).to_have_count(0)
         visit.open("keys")
-        expect(page.get_by_text("Your key may not do this")).to_be_visible()
+        expect(page.get_by_text("This page needs a key with the right admin")).to_be_visible()
+        expect(page.get_by_text("Your key “reader” has: read.")).to_be_visible()
+        expect(page.get_by_role("button", name="New key")).to_have_count(0)
+        visit.check_accessibility()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_new_key_stays_until_it_is_stored(empty: Dashboard, width: int) -> None:
+    with empty.visit(width) as visit:
+        page = opened(visit)
+        page.get_by_role("button", name="New key").click()
+        page.get_by_label("Name").fill("admin")
+        page.get_by_role("button", name="Create").click()
+        secret = page.get_by_label("API key", exact=True)
+        expect(page.get_by_text("it is not shown again")).to_be_visible()
+        for _ in range(3):  # the browser closes a dialog at the second Escape, whatever the page says
+            page.keyboard.press("Escape")
+        page.mouse.click(5, 5)
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
+        expect(secret).to_be_visible()
+        expect(page.get_by_role("button", name="Done")).to_be_disabled()
+        expect(page.get_by_role("button", name="Close")).to_have_count(0)
+        visit.check_accessibility()
+        page.get_by_label("I have stored it").check()
+        page.keyboard.press("Escape")
+        expect(secret).to_have_count(0)
+        page.get_by_text("yours").wait_for()
+
+
+def test_a_key_of_a_scope_is_told_what_is_its_own(empty: Dashboard) -> None:
+    with empty.visit() as visit:
+        create(opened(visit), "admin")
+        visit.page.get_by_text("yours").wait_for()
+        alice = create(visit.page, "alice", "acme/alice", "Read", "Write", "Admin")
+    headers = {"Authorization": f"Bearer {alice}"}
+    note = {"params": {"scope": "acme/alice/trips"}, "json": {"value": 1}, "headers": headers}
+    httpx.put(f"{empty.address}/api/v1/notes/plan", **note).raise_for_status()  # type: ignore[arg-type]
+    with empty.visit() as visit:
+        page = signed_in(visit, "overview", alice)
+        box = page.get_by_role("combobox", name="Scope")
+        box.focus()
+        page.get_by_role("option", name="acme/alice/trips").wait_for()
+        names = page.get_by_role("option").locator("span").all_inner_texts()
+        assert names == ["acme/alice", "acme/alice/trips"]
+        page.keyboard.press("Escape")
+
+        visit.open("overview", scope="acme/bob")
+        expect(page.get_by_text("Your key does not reach acme/bob")).to_be_visible()
+        expect(page.get_by_text("Nothing is stored")).to_have_count(0)
+        visit.check_accessibility()
+        page.get_by_role("main").get_by_role("link", name="acme/alice").click()
+        page.wait_for_url("**/#/overview?scope=acme%2Falice")
+        expect(page.get_by_role("region", name="Sizes")).to_be_visible()
+
+        visit.open("sessions", session="acme/bob/monday")
+        expect(page.get_by_text("Your key does not reach acme/bob/monday")).to_be_visible()
+        expect(page.locator(".state")).to_have_count(1)
+        visit.expect_faults = ["404"]
+        visit.open("sessions", session="acme/alice/monday")
+        expect(page.locator(".conversation .state")).to_have_count(1)
+
+        visit.open("keys")
+        page.get_by_role("button", name="New key").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Yours reaches acme/alice and below.")
+        expect(dialog).not_to_contain_text("everything.")
+        expect(dialog).not_to_contain_text("metrics")
+        dialog.get_by_label("Name").fill("bot")
+        dialog.get_by_role("textbox", name="Scope").fill("")
+        dialog.get_by_role("button", name="Create").click()
+        expect(page.get_by_text("Key for bot")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_contain_text("the scope acme/alice")

@@ -52,7 +52,9 @@ MAX_READS = 16
 PROBES = ("/live", "/ready")
 """Paths that are answered under any host name, since a load balancer does not know the right one."""
 DASHBOARD = "/dashboard/"
-CLOSED = ("/dashboard/session", "/dashboard/logout")
+SESSION = "/dashboard/session"
+"""Tells the dashboard who uses it, and whether anybody is signed in."""
+CLOSED = (SESSION, "/dashboard/logout")
 """Paths below the dashboard that need a login; the others are its files, which are the same for everyone."""
 FORWARDED = (
     b"cf-connecting-ip", b"forwarded", b"true-client-ip", b"via", b"x-client-ip", b"x-forwarded-for",
@@ -336,10 +338,16 @@ class AccessMiddleware:
             if scope["path"] not in PROBES:
                 self._check_host(headers.get(b"host", ""))
                 self._check_origin(headers)
+            anyone = Access(name="anyone", rights=frozenset(), key=f"address {client}")
             if self._is_public(scope["path"]):
-                access = Access(name="anyone", rights=frozenset(), key=f"address {client}")
+                access = anyone
             else:
-                access = await self._authenticator.authenticate(request, headers)
+                try:
+                    access = await self._authenticator.authenticate(request, headers)
+                except RequestError as error:
+                    if (error.status, scope["path"]) != (401, SESSION):
+                        raise
+                    access = anyone
         except Exception as error:
             await problem_of(error)(scope, receive, guarded)
             return

@@ -136,15 +136,18 @@ async def log_out(request: Request) -> Response:
 
 
 async def tell_session(request: Request) -> Response:
-    """Tell the dashboard who uses it, and what they may do."""
+    """Tell the dashboard who uses it, and what they may do; or that nobody is signed in."""
     access: Access = request.scope["mnemic.access"]
-    told = {
-        "id": access.key,
-        "name": access.name,
-        "scope": access.scope.path,
-        "rights": sorted(access.rights),
-        "csrf": access.csrf,
-    }
+    told: dict[str, object] = {"signed_in": False}
+    if access.rights:
+        told = {
+            "signed_in": True,
+            "id": access.key,
+            "name": access.name,
+            "scope": access.scope.path,
+            "rights": sorted(access.rights),
+            "csrf": access.csrf,
+        }
     return JSONResponse(told, headers={"Cache-Control": "no-store"})
 
 

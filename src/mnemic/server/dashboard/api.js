@@ -73,11 +73,11 @@ export const put = async (path, body, options) => parsed(await request("PUT", pa
 export const patch = async (path, body, options) => parsed(await request("PATCH", path, { ...options, body }));
 export const remove = async (path, options) => parsed(await request("DELETE", path, options));
 
-/** Return who is signed in: {name, scope, rights}; raises ApiError 401 if nobody is. */
+/** Return who is signed in: {name, scope, rights}; null if nobody is. */
 export async function whoAmI() {
   const found = await get("/dashboard/session");
   csrf = found.csrf ?? null;
-  return found;
+  return found.signed_in ? found : null;
 }
 
 /** Sign in with an API key. */

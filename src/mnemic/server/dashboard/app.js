@@ -1,8 +1,8 @@
 // The shell: signs in, shows the sidebar with the scope and the pages, and the page that the address names.
 import { render, useCallback, useEffect, useState } from "./vendor/preact.js";
 import { signIn, signOut, whoAmI } from "./api.js";
-import { ScopePicker } from "./scope_picker.js";
-import { Button, Dialog, Empty, ErrorBox, Icon, Loading, Text, Toasts, html, useNarrow } from "./ui.js";
+import { ScopePicker, within } from "./scope_picker.js";
+import { Button, Dialog, Empty, ErrorBox, Icon, Loading, Page as Frame, Text, Toasts, html, useNarrow } from "./ui.js";
 
 const PAGES = [
   { name: "recall", title: "Recall lab" },
@@ -92,6 +92,12 @@ function PageFrame({ address, who, go }) {
     import(`./pages/${page.name}.js`).then((module) => set({ Page: module.default }), (error) => set({ error }));
   }, [page]);
   if (!page) return html`<${Empty} title="There is no such page">Choose one at the left.<//>`;
+  if (page.right && !who.rights.includes(page.right))
+    return html`<${Frame} title=${page.title}><${Empty} title="This page needs a key with the right ${page.right}" icon=${page.name}>Your key “${who.name}” has: ${who.rights.join(", ")}.<//><//>`;
+  const foreign = [scope, page.name === "sessions" ? params.session : null].find((path) => path && !within(path, who.scope));
+  if (foreign)
+    return html`<${Frame} title=${page.title}><div class="state"><${Icon} name="keys" /><strong>Your key does not reach ${foreign}</strong>
+      <p class="muted">It is for <a href="#/${page.name}?scope=${encodeURIComponent(who.scope)}">${who.scope}</a> and what is below.</p></div><//>`;
   const { Page, error } = loaded[page.name] ?? {};
   if (error) return html`<${ErrorBox} error=${error} onRetry=${() => location.reload()} />`;
   return Page ? html`<${Page} key=${page.name} scope=${scope ?? who.scope} params=${params} go=${go} who=${who} />` : html`<${Loading} />`;
@@ -125,7 +131,7 @@ function App() {
   const [open, setOpen] = useState(false);
   const [address, go] = useAddress();
   const narrow = useNarrow();
-  const load = () => whoAmI().then((found) => (setError(null), setWho(found)), (problem) => (problem.status === 401 ? setWho(null) : setError(problem)));
+  const load = () => whoAmI().then((found) => (setError(null), setWho(found)), setError);
   useEffect(() => {
     load();
     const out = () => setWho(null);

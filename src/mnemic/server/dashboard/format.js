@@ -31,6 +31,9 @@ export function minute(time) {
   return `${day(at)} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
+/** A time in the user's time zone: 2026-03-09 14:05:09. */
+export const second = (time) => `${minute(time)}:${two(new Date(time).getSeconds())}`;
+
 /** How long ago, or how far ahead: "3 hr. ago". */
 export function ago(time, from = Date.now()) {
   let distance = (new Date(time) - from) / 1000;
@@ -39,4 +42,10 @@ export function ago(time, from = Date.now()) {
     distance /= size;
   }
   return "";
+}
+
+/** How long ago it was, of a time that is known to the hour: "this hour", "3 hr. ago". */
+export function hoursAgo(time, from = Date.now()) {
+  const hour = Math.floor(from / 3_600_000) * 3_600_000;
+  return Date.parse(time) >= hour ? "this hour" : ago(time, hour);
 }

@@ -5,14 +5,17 @@ import { html, plural } from "./ui.js";
 
 const MOST = 50;
 
-/** All prefixes of paths: of "acme/alice" also "acme", so that one can choose what lies above. */
-function withParents(scopes) {
+/** Whether a scope is `root` or below it; an empty root is everything. */
+export const within = (scope, root) => !root || scope === root || scope.startsWith(`${root}/`);
+
+/** All prefixes of paths within `root`: of "acme/alice" also "acme", so that one can choose what lies above. */
+function withParents(scopes, root) {
   const found = new Map();
   for (const { scope, ...counts } of scopes) {
     const parts = scope.split("/");
     for (let length = 1; length < parts.length; length++) {
       const parent = parts.slice(0, length).join("/");
-      if (!found.has(parent)) found.set(parent, null);
+      if (within(parent, root) && !found.has(parent)) found.set(parent, null);
     }
     found.set(scope, counts);
   }
@@ -29,7 +32,7 @@ export function ScopePicker({ scope, root, onScope }) {
   useEffect(() => {
     if (!open) return;
     const control = new AbortController();
-    get("/scopes", { limit: 1000 }, { signal: control.signal }).then((page) => setScopes(withParents(page.items)), () => {});
+    get("/scopes", { limit: 1000 }, { signal: control.signal }).then((page) => setScopes(withParents(page.items, root)), () => {});
     return () => control.abort();
   }, [open]);
   const shown = useMemo(() => {

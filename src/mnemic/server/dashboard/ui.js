@@ -1,7 +1,7 @@
 // Components that every page is made of. Texts of a store are only ever children of these, so always text nodes.
 import { html, useCallback, useEffect, useId, useRef, useState } from "./vendor/preact.js";
 import { Icon } from "./icons.js";
-import { ago, minute } from "./format.js";
+import { ago, minute, second } from "./format.js";
 
 export { html, Icon };
 export * from "./format.js";
@@ -38,9 +38,9 @@ export const Button = ({ kind, icon, label, children, ...rest }) => html`
 /** A small word of state: `tone` is "good", "warn", "danger", "accent" or nothing. */
 export const Badge = ({ tone, children }) => html`<span class=${joined("badge", tone)}>${children}</span>`;
 
-/** A time: how long ago, with the exact one on hover. `exact` shows that one instead. */
+/** A time: how long ago, with the exact one on hover. `exact` shows that one instead, to the minute or, as "second", to that. */
 export const Time = ({ at, exact }) =>
-  at ? html`<time datetime=${at} title=${minute(at)}>${exact ? minute(at) : ago(at)}</time>` : html`<span class="muted">–</span>`;
+  at ? html`<time datetime=${at} title=${second(at)}>${exact === "second" ? second(at) : exact ? minute(at) : ago(at)}</time>` : html`<span class="muted">–</span>`;
 
 // --- fields
 
@@ -259,8 +259,11 @@ export const PagedTable = ({ pages, empty, ...rest }) =>
 
 // --- over the page
 
-/** A dialog in the middle, or with `side` a panel at the right; the browser keeps the focus inside and Escape closes it. */
-export const Dialog = ({ title, onClose, side, actions, children }) => {
+/**
+ * A dialog in the middle, or with `side` a panel at the right; the browser keeps the focus inside, and Escape or a click beside
+ * it closes it. One that is `held` stays, whatever the person presses: its content says how to close it.
+ */
+export const Dialog = ({ title, onClose, side, held, actions, children }) => {
   const node = useRef(null);
   const id = useId();
   useEffect(() => {
@@ -269,9 +272,10 @@ export const Dialog = ({ title, onClose, side, actions, children }) => {
     return () => before?.focus?.();
   }, []);
   return html`<dialog ref=${node} class=${side ? "drawer" : "dialog"} aria-labelledby=${id}
-    onCancel=${(e) => (e.preventDefault(), onClose())} onClick=${(e) => e.target === node.current && onClose()}>
+    onCancel=${(e) => (e.preventDefault(), held || onClose())} onClick=${(e) => e.target === node.current && !held && onClose()}
+    onKeyDown=${(e) => held && e.key === "Escape" && e.preventDefault()} onClose=${() => held && node.current?.showModal()}>
     <div class="dialog-body">
-      <header class="card-head"><h2 id=${id}>${title}</h2><${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} /></header>
+      <header class="card-head"><h2 id=${id}>${title}</h2>${!held && html`<${Button} kind="quiet" icon="close" label="Close" onClick=${onClose} />`}</header>
       <div class="dialog-content">${children}</div>
       ${actions && html`<footer class="row end">${actions}</footer>`}
     </div>

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, number, usePages, useRested } from "../ui.js";
 
 const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch"];
-const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "journal", "progress", "lease", "fact-guard", "embedder"];
+const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key"];
 const SAID = {
   put: ["Written", "good"], delete: ["Deleted", "danger"], purge: ["Cleared", "danger"],
   limit: ["Evicted", "warn"], expire: ["Expired", "warn"], touch: ["Settings", ""],
@@ -51,7 +51,7 @@ export default function Audit({ scope, params, go }) {
 const Operation = ({ name, unsure }) => html`<${Badge} tone=${SAID[name]?.[1]}>${SAID[name]?.[0] ?? name}<//>${unsure && html` <${Badge} tone="warn">unsure<//>`}`;
 
 const COLUMNS = [
-  { name: "time", title: "Time", value: (entry) => html`<${Time} at=${entry.time} exact />` },
+  { name: "time", title: "Time", value: (entry) => html`<${Time} at=${entry.time} exact="second" />` },
   { name: "actor", title: "Actor", value: (entry) => entry.actor ?? html`<span class="muted">–</span>` },
   { name: "operation", title: "Operation", value: (entry) => html`<${Operation} name=${entry.operation} unsure=${entry.unsure} />` },
   { name: "kind", title: "Kind", value: (entry) => entry.kind },

@@ -1,7 +1,7 @@
 // Keys: who may use this server, for which scope and rights; a new key is shown once.
-import { useRef, useState } from "../vendor/preact.js";
+import { useEffect, useRef, useState } from "../vendor/preact.js";
 import { get, inPath, patch, post, remove } from "../api.js";
-import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Select, Table, Text, Time, attempt, html, useLoad } from "../ui.js";
+import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Select, Table, Text, Time, attempt, hoursAgo, html, minute, useLoad } from "../ui.js";
 
 const RIGHTS = [
   ["read", "Read", "look at everything in the scope, and recall"],
@@ -25,7 +25,7 @@ export default function Keys({ scope, who }) {
       ${(items) => html`<${Table} label="Keys" rows=${items} rowKey=${(key) => key.id} columns=${columns(setAsked, who)}
         empty=${html`<${Empty} title="There are no keys yet" icon="keys">${first ? "This server answers programs on this machine without one. With the first key, it asks everyone for a key." : "None is within your scope."}<//>`} />`}
     <//><//>
-    ${creating && html`<${NewKey} scope=${scope} first=${first} rights=${who.rights} onClose=${() => setCreating(false)} onDone=${(key) => (setCreating(false), setMade(key), keys.reload())} />`}
+    ${creating && html`<${NewKey} scope=${scope} first=${first} root=${who.scope} rights=${who.rights} onClose=${() => setCreating(false)} onDone=${(key) => (setCreating(false), setMade(key), keys.reload())} />`}
     ${made && html`<${Made} made=${made} onClose=${() => (first ? location.reload() : setMade(null))} />`}
     ${asked && html`<${Ask} ...${asked} mine=${asked.of.id === who.id} onClose=${() => setAsked(null)} onDone=${() => (setAsked(null), keys.reload())} />`}
   <//>`;
@@ -40,19 +40,19 @@ const columns = (ask, who) => [
   { name: "rights", title: "Rights", value: (key) => html`<span class="row">${key.rights.map((right) => html`<${Badge} key=${right} tone=${right === "admin" ? "warn" : ""}>${right}<//>`)}</span>` },
   { name: "created", title: "Created", value: (key) => html`<${Time} at=${key.created} />` },
   { name: "expires", title: "Expires", value: (key) => (key.expires ? html`<${Time} at=${key.expires} />` : html`<span class="muted">never</span>`) },
-  { name: "used", title: "Last used", value: (key) => html`<${Time} at=${key.last_used} />` },
+  { name: "used", title: "Last used", value: (key) => (key.last_used ? html`<time datetime=${key.last_used} title="In the hour from ${minute(key.last_used)}">${hoursAgo(key.last_used)}</time>` : html`<span class="muted">–</span>`) },
   { name: "tools", title: "Change", end: true, value: (key) => !key.revoked && html`<span class="row end">
       <${Button} aria-label="Expire ${key.name}" onClick=${() => ask({ of: key, expire: true })}>Expire<//>
       <${Button} kind="danger" aria-label="Revoke ${key.name}" onClick=${() => ask({ of: key })}>Revoke<//>
     </span>` },
 ];
 
-function NewKey({ scope, first, rights, onClose, onDone }) {
+function NewKey({ scope, first, root, rights, onClose, onDone }) {
   const [given, setGiven] = useState({ name: "", scope: scope ?? "", rights: ["read", "write"], days: "" });
   const set = (name) => (value) => setGiven((last) => ({ ...last, [name]: value }));
   const send = async (event) => {
     event.preventDefault();
-    const path = given.scope.trim().replace(/^\/+|\/+$/g, "");
+    const path = given.scope.trim().replace(/^\/+|\/+$/g, "") || root;
     const body = first
       ? { name: given.name.trim(), scope: "", rights: RIGHTS.map(([right]) => right) }
       : { name: given.name.trim(), scope: path, rights: given.rights, ...(given.days && { expires: inDays(given.days) }) };
@@ -65,9 +65,9 @@ function NewKey({ scope, first, rights, onClose, onDone }) {
       ${first
         ? html`<p class="muted">The first key may do everything, and does not expire: from then on this server asks for a key, also on this machine. You stay signed in here. Make
             others with fewer rights afterwards.</p>`
-        : html`<${Text} label="Scope" hint="The key sees this scope and those below it. Empty is everything." placeholder="acme/alice" value=${given.scope} onValue=${set("scope")} />
+        : html`<${Text} label="Scope" hint="The key sees this scope and those below it. ${root ? `Yours reaches ${root} and below.` : "Empty is everything."}" placeholder=${root || "acme/alice"} value=${given.scope} onValue=${set("scope")} />
       <fieldset class="rights"><legend>Rights</legend>
-        ${RIGHTS.filter(([right]) => rights.includes(right)).map(([right, name, meaning]) => html`<${Check} key=${right} label=${html`<strong>${name}</strong> <span class="muted">${meaning}</span>`} checked=${given.rights.includes(right)}
+        ${RIGHTS.filter(([right]) => rights.includes(right)).map(([right, name, meaning]) => html`<${Check} key=${right} label=${html`<strong>${name}</strong> <span class="muted">${right === "admin" && (root || given.scope.trim()) ? "keys and the audit log of the scope" : meaning}</span>`} checked=${given.rights.includes(right)}
           onValue=${(on) => set("rights")(on ? [...given.rights, right] : given.rights.filter((one) => one !== right))} />`)}
       </fieldset>
       <${Select} label="Expires" value=${given.days} onValue=${set("days")} options=${LIFETIMES} />`}
@@ -78,6 +78,13 @@ function NewKey({ scope, first, rights, onClose, onDone }) {
 /** The key itself: only here, only now. */
 function Made({ made, onClose }) {
   const [copied, setCopied] = useState(false);
+  const [stored, setStored] = useState(false);
+  const held = !copied && !stored; // whoever closes this too early has lost the key, and maybe the server
+  useEffect(() => {
+    const stay = (event) => event.preventDefault();
+    if (held) window.addEventListener("beforeunload", stay);
+    return () => window.removeEventListener("beforeunload", stay);
+  }, [held]);
   const field = useRef(null);
   const copy = async () => {
     try {
@@ -88,11 +95,12 @@ function Made({ made, onClose }) {
     }
     setCopied(true);
   };
-  return html`<${Dialog} title="Key for ${made.name}" onClose=${onClose} actions=${html`<${Button} kind="primary" onClick=${onClose}>I have stored it<//>`}>
+  return html`<${Dialog} title="Key for ${made.name}" held=${held} onClose=${onClose} actions=${html`<${Button} kind="primary" disabled=${held} onClick=${onClose}>Done<//>`}>
     <div class="stack">
-      <p>This is the only time that it is shown. Whoever has it may use the scope <strong>${made.scope || "/"}</strong> with the rights ${made.rights.join(", ")}.</p>
+      <p>Copy it now: <strong>it is not shown again</strong>, and only a hash of it is stored. Whoever has it may use the scope <strong>${made.scope || "/"}</strong> with the rights ${made.rights.join(", ")}.</p>
       <div class="row new-key" ref=${field}><${Text} label="API key" quiet readonly value=${made.secret} class="mono" onFocus=${(event) => event.target.select()} />
         <${Button} icon=${copied ? "check" : "copy"} onClick=${copy}>${copied ? "Copied" : "Copy"}<//></div>
+      <${Check} label="I have stored it" checked=${stored} onValue=${setStored} />
       <p class="muted small">In programs: <code>mnemic.open("${location.origin}")</code> with the variable <code>MNEMIC_API_KEY</code>, or the header <code>Authorization: Bearer …</code>.</p>
     </div>
   <//>`;

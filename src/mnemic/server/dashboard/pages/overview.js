@@ -32,7 +32,7 @@ export default function OverviewPage({ scope, params, go, who }) {
                 <${Activity} scope=${scope} whole=${whole} onDrawn=${() => setDrawn(true)} />
                 <${Growth} whole=${whole} />
               </div>
-              ${who.rights.includes("admin") && html`<${Recalls} />`}
+              ${who.rights.includes("admin") && !who.scope && html`<${Recalls} />`}
               <${Scopes} scope=${scope} params=${params} go=${go} />
             </div>`}
   <//>`;

@@ -49,7 +49,9 @@ export function Conversation({ path, params, go, who, onBack, onChanged }) {
       <div class="row back"><${Button} icon="back" onClick=${onBack}>All sessions<//></div>
       <${Loaded} of=${overview} lines=${3}>${(found) => html`<${Head} found=${found} budget=${budget} setBudget=${setBudget} fit=${fit} shown=${messages} />`}<//>
     <//>
-    ${live.error && !live.messages.length
+    ${overview.error && !live.messages.length
+      ? null
+      : live.error && !live.messages.length
       ? html`<${ErrorBox} error=${live.error} onRetry=${live.reload} />`
       : html`<div class="chat" ref=${chat}>
           ${overview.value?.summary && html`<${Summary} summary=${overview.value.summary} fits=${fit.ids && fit.summary} marked=${fit.ids !== null} />`}

@@ -18,7 +18,7 @@ from mnemic import AgentCall, Message, ToolCall
 
 def test_a_session_name_is_called_one_when_it_is_refused() -> None:
     with mnemic.open("memory://") as memory:
-        with pytest.raises(mnemic.InvalidValueError, match="^session name holds '/': 'a/b'$"):
+        with pytest.raises(mnemic.InvalidValueError, match=r"^session name holds '/': 'a/b'$"):
             memory.scope("acme").session("a/b")
 
 

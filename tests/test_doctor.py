@@ -28,7 +28,9 @@ from layered import KEY
 from mnemic.backends.sqlite import diagnosis
 from mnemic.cli import main
 from mnemic.doctor import Examination, examine
+from mnemic.records import FACT, MESSAGE, Record, ScopePath
 from mnemic.store import registry
+from mnemic.store.query import Put, Write
 from mnemic.store.registry import Backend
 
 
@@ -268,6 +270,32 @@ def test_damaged_records_are_counted_and_named(path: Path) -> None:
     assert "secret" not in problem.text
     assert found.read == 201
     assert found.embedder is not None
+
+
+def test_records_that_are_not_what_their_kind_says(path: Path) -> None:
+    url = filled(f"sqlite:///{path}")
+    bad = [
+        Record(ScopePath("acme/alice/monday"), MESSAGE, "m1", text="Hi", data={"channel": "mail"}),
+        Record(ScopePath("acme/alice/monday"), MESSAGE, "m2", text="Hi", data={"role": "user", "tool_calls": 5}),
+        Record(ScopePath("acme/alice"), FACT, "f1", text="Ana lives in Lisbon", data={}),
+    ]
+    parsed, backend = registry.find(url)
+
+    async def write() -> None:
+        store = await backend.open(parsed)
+        for record in bad:
+            await store.write(Write((Put(record),)))
+        await store.close()
+
+    asyncio.run(write())
+    (problem,) = examined(url).problems
+    assert problem.code == "malformed"
+    assert problem.text.startswith("3 of the records are not what their kind says: the fact 'f1' in 'acme/alice' (")
+    assert all(f"the message '{id}' in 'acme/alice/monday' (" in problem.text for id in ("m1", "m2"))
+    for record in bad:
+        done = CliRunner().invoke(main, ["forget", record.scope.path, record.key, "--store", str(path)])
+        assert done.exit_code == 0, done.output
+    assert codes(url) == []
 
 
 def test_records_that_are_lost(path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,6 +125,7 @@ def test_recall_runs_on_the_server() -> None:
     [
         (lambda memory: memory.reembed("static"), "run mnemic reembed there"),
         (lambda memory: memory.reindex(), "run mnemic reindex on the server"),
+        (lambda memory: memory.audit_trail(), "GET /api/v1/audit, with a key that has the right 'admin'"),
         (lambda memory: memory.scope("a").recall("x", k=10_001), "at most 10,000"),
     ],
 )
@@ -563,6 +566,40 @@ def test_calls_to_a_lost_server_fail_at_once(proxied: tuple[FaultyProxy, str]) -
         assert registry.get_sample_value("mnemic_store_up", {"store": "http"}) == 0
 
 
+PROGRAMS = {
+    "sync": "memory = mnemic.open(url); memory.ping()",
+    "async": """
+async def main():
+    memory = await mnemic.open_async(url)
+    await memory.ping()
+
+asyncio.run(main())""",
+    "async, kept": """
+async def main():
+    memory = await mnemic.open_async(url)
+    await memory.ping()
+    return memory
+
+memory = asyncio.run(main())""",
+    "async, dropped": """
+async def main():
+    memory = await mnemic.open_async(url)
+    await memory.ping()
+    del memory
+    gc.collect()
+    await asyncio.sleep(0)
+
+asyncio.run(main())""",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_that_forgets_to_close_ends_without_a_complaint(url: str, program: str) -> None:
+    code = f"import asyncio, gc, mnemic\nurl = {f'{url}&timeout=30'!r}\n{PROGRAMS[program]}\nprint('done')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 # ---------------------------------------------------------------- on_failure=empty
 
 FAULTS: dict[str, Mode] = {
@@ -725,6 +762,13 @@ def test_commands_ignore_that_failures_should_look_empty(command: list[str]) -> 
     assert done.exit_code == 1
     assert "on_failure" not in done.output
     assert "cannot be reached" in done.output
+
+
+def test_keys_of_a_server_are_not_managed_by_its_clients(url: str) -> None:
+    done = CliRunner().invoke(main, ["keys", "list", "--store", url])
+    assert done.exit_code == 1
+    assert "run mnemic keys on its machine" in done.output
+    assert "/api/v1/keys" in done.output
 
 
 def test_a_server_that_is_down_at_the_start_looks_empty_until_it_is_there(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import field
 from msgspec.structs import replace
 
+from .checks import shown
 from .errors import (
     DecryptionError,
     EmbedderError,
@@ -19,20 +21,30 @@ from .errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
+from .features.facts import to_fact
+from .features.memory_items import to_item
+from .features.notes import to_note
 from .layers.cipher import EncryptionKeys
 from .layers.encryption import METADATA_REF, EncryptLayer
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
+from .messages import decode
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
 from .records import (
     API_KEY_KIND,
+    ARCHIVED,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    FACT,
     GUARD,
     LEASE,
+    MEMORY,
+    MESSAGE,
+    NOTE,
     ONCE_KIND,
     PROGRESS,
     RECALLED,
+    Record,
     ScopePath,
     Stream,
     Value,
@@ -53,6 +65,10 @@ MOST_UNREADABLE = 1000
 """How many unreadable records are counted at most."""
 NAMED = 3
 """How many unreadable records are named."""
+DECODED: dict[str, Callable[[Record], object]] = {
+    ARCHIVED: decode, FACT: to_fact, MEMORY: to_item, MESSAGE: decode, NOTE: to_note,
+}  # fmt: skip
+"""How a record becomes what its kind says."""
 
 
 class Examination(Value, frozen=True, kw_only=True):
@@ -149,11 +165,12 @@ async def _look_into(
         layer = EncryptLayer(store, encryption_key)
         await layer.prepare()
         store = layer
-    reading = _Reading(store, None if deep else READ)
+    sealed = known["encrypted"] and encryption_key is None
+    reading = _Reading(store, None if deep else READ, {} if sealed else DECODED)
     async for stream in all_streams(store, every):
         await reading.stream(stream)
     reading.report(found, known)
-    if known["encrypted"] and encryption_key is None:
+    if sealed:
         return
     if Capability.SEARCH in store.capabilities:
         known["embedder"] = "the server's"
@@ -176,11 +193,13 @@ async def _look_into(
 
 
 class _Reading:
-    """Reads the records of a store, and counts those that cannot be read."""
+    """Reads the records of a store, and counts those that cannot be read, or are not what their kind says."""
 
-    def __init__(self, store: Store, most: int | None) -> None:
+    def __init__(self, store: Store, most: int | None, decoded: dict[str, Callable[[Record], object]]) -> None:
         self._store = store
         self._most = most
+        self._decoded = decoded
+        self._malformed: list[str] = []
         self._read = 0
         self.damaged: list[str] = []
         self._whole = True
@@ -208,11 +227,25 @@ class _Reading:
                 scan = replace(scan, skip=scan.skip + 1)
                 continue
             self._read += counted * len(page.items)
+            self._check_content(stream.kind, page.items)
             if page.cursor is None:
                 if counted and self._read - before < stream.count:
                     await self._check_count(stream, self._read - before)
                 return
             scan = replace(scan, cursor=page.cursor, skip=0, limit=READ_AT_ONCE if scan.skip else scan.limit)
+
+    def _check_content(self, kind: str, records: Sequence[Record]) -> None:
+        """Note the records that cannot be decoded as what their kind says."""
+        if (decoded := self._decoded.get(kind)) is None:
+            return
+        for record in records:
+            if len(self._malformed) >= MOST_UNREADABLE:
+                return
+            try:
+                decoded(record)
+            except Exception as error:  # whatever is wrong with the data of a record
+                what = f"{type(error).__name__}: {error}"
+                self._malformed.append(f"the {kind} {shown(record.key)} in {record.scope.path!r} ({what})")
 
     async def _check_count(self, stream: Stream, seen: int) -> None:
         """Note missing records, unless the stream has changed, or records have expired, since it was listed."""
@@ -225,11 +258,18 @@ class _Reading:
         known["read"] = self._read
         if self.damaged:
             number = f"{'' if self._whole else 'at least '}{len(self.damaged):,}"
-            more = "; …" if len(self.damaged) > NAMED else ""
             found.error(
                 "unreadable",
-                f"{number} of the records cannot be read: {'; '.join(self.damaged[:NAMED])}{more}",
+                f"{number} of the records cannot be read: {_first(self.damaged)}",
                 "restore the newest backup",
+            )
+        if self._malformed:
+            least = "at least " if len(self._malformed) >= MOST_UNREADABLE else ""
+            found.error(
+                "malformed",
+                f"{least}{len(self._malformed):,} of the records are not what their kind says: "
+                f"{_first(self._malformed)}",
+                "restore them from a backup, or delete them: mnemic forget SCOPE ID",
             )
         if self._lost:
             found.error(
@@ -237,3 +277,8 @@ class _Reading:
                 f"{self._lost:,} of the records that were written are missing, and were not deleted by Mnemic",
                 "restore the newest backup, or copy the others to a new store, which counts them: mnemic copy",
             )
+
+
+def _first(several: list[str]) -> str:
+    """Return the first of several records, and whether there are more."""
+    return "; ".join([*several[:NAMED], *(["…"] if len(several) > NAMED else [])])

@@ -327,6 +327,11 @@ class AsyncMemory:
         )
 
     def _logged(self) -> AuditLayer:
+        if self._audit is None and Capability.SEARCH in self._backend.capabilities:
+            raise InvalidValueError(
+                "the audit log of a store on a server is read there: GET /api/v1/audit, with a key that has the right "
+                "'admin', or the dashboard"
+            )
         if self._audit is None:
             raise InvalidValueError("there is no audit log: open the memory with audit=…")
         return self._audit

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
 from .options import (
     DURATION,
@@ -109,7 +110,8 @@ def forget(
     with open_store(store) as memory:
         place = filled_scope(memory, scope)
         for id in ids:
-            place.get(id)
+            if not place.forget(id, dry_run=True).matched:
+                raise NotFoundError(f"{scope.path!r} has nothing with the id {shown(id)}")
         did = place.forget(
             *ids,
             kinds=kinds or None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import InvalidValueError
 from .options import SCOPE, TIME, DurationType, StoreChoice, json_option, open_store
 from .output import brief, path, print_json, printable, table, time
 from .serve import served_store_options
@@ -55,6 +56,11 @@ def opened(store: StoreChoice, *, create: bool = False) -> Iterator[tuple[ApiKey
     from ..layers.audit import Audit
     from ..server.keys import ApiKeys
 
+    if store.url.lower().startswith(("http://", "https://")):
+        raise InvalidValueError(
+            "a server does not show its store's keys to clients: run mnemic keys on its machine, with the --store of "
+            "mnemic serve, or use /api/v1/keys with a key that has the right 'admin'"
+        )
     with open_store(store, create=create, name=True, audit=Audit(actor="mnemic keys")) as memory:
         yield ApiKeys(memory._async), memory._driver
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
+from weakref import finalize
 
 import aiohttp
 from msgspec import DecodeError, ValidationError, json
@@ -71,6 +73,17 @@ class _AgainError(Exception):
         self.error = error
         self.sent = sent
         self.wait = wait
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connections that end with the program, or with what used them, without a complaint if nobody closed them."""
+
+    @property
+    def closed(self) -> bool:
+        return super().closed or sys.is_finalizing()
+
+    def __del__(self, *arguments: Any) -> None:
+        """Do nothing: the sockets are closed with their transports."""
 
 
 class HttpClient:
@@ -217,13 +230,15 @@ class HttpClient:
     async def _connect(self) -> aiohttp.ClientSession:
         how = self._connecting
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=how.connect_timeout)
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=how.connections),
+        session = aiohttp.ClientSession(
+            connector=_Connector(limit=how.connections),
             headers=how.headers,
             timeout=timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
+        finalize(self, session.detach).atexit = False
+        return session
 
 
 def _encode(value: Any) -> bytes:

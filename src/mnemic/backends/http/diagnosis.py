@@ -38,5 +38,9 @@ async def diagnose(url: StoreURL) -> Diagnosis:
         )
     for right in ("read", "write"):
         if right not in served.rights:
-            found.warn("missing_right", f"the key lacks the right {right!r}", "mnemic keys create --rights read,write")
+            found.warn(
+                "missing_right",
+                f"the key lacks the right {right!r}",
+                "mnemic keys create NAME --scope SCOPE --right read --right write",
+            )
     return found

@@ -178,6 +178,20 @@ def test_a_phone_and_an_empty_store(dashboard: Dashboard) -> None:
                 visit.check_accessibility()
 
 
+def test_a_record_of_the_year_1_is_shown_when_it_is_asked_for(dashboard: Dashboard) -> None:
+    with serving(clock=demo_store.DemoClock()) as client:
+        for time in ("0001-01-01T00:00:00Z", "2025-01-31T09:30:00Z", "2025-02-28T09:30:00Z"):
+            said = {"role": "user", "content": "x", "timestamp": time}
+            client.post("/api/v1/sessions/a/messages", json=said).raise_for_status()
+        with Dashboard(dashboard.browser, str(client.base_url).rstrip("/")).visit() as visit:
+            page = visit.open("timeline")
+            expect(page.locator(".timeline-status")).to_contain_text("2 records from")
+            expect(page.locator(".timeline-status")).to_contain_text("many years before or after")
+            page.get_by_role("button", name="Show all").click()
+            expect(page.locator(".timeline-status")).to_contain_text("3 records from")
+            expect(page.locator(".timeline-status")).not_to_contain_text("many years")
+
+
 def test_a_server_that_fails_is_said_so(visit: Visit) -> None:
     visit.expect_faults = ["503", "status of 503"]
     page = visit.page

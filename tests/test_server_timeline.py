@@ -100,6 +100,20 @@ def test_a_timeline_shows_some_time_around_a_single_record() -> None:
             assert found["bucket_seconds"] >= 10
 
 
+def test_a_time_that_is_thousands_of_years_away_does_not_stretch_the_timeline() -> None:
+    def since_until(*times: str) -> tuple[str, str, int]:
+        with serving() as client:
+            lines = [{"role": "user", "content": "x", "timestamp": time} for time in times]
+            client.post("/api/v1/sessions/a/messages", json=lines).raise_for_status()
+            found = get(client, "/timeline")
+            assert (found["first"], found["last"]) == (min(times), max(times))
+            return found["since"][:4], found["until"][:4], sum(found["counts"]["message"])
+
+    near = ("2024-01-31T09:30:00Z", "2026-01-31T09:30:00Z")
+    assert since_until("0001-01-01T00:00:00Z", *near, "9999-12-31T23:59:59Z") == ("2024", "2026", 2)
+    assert since_until("1950-01-31T09:30:00Z", *near) == ("1950", "2026", 3)
+
+
 def test_forecast_names_what_will_be_forgotten_first(client: httpx.Client) -> None:
     found = get(client, "/forecast", below=0.5, days=120, parts=6, points=5, limit=3, scope="acme")
     assert len(found["times"]) == 5

@@ -97,6 +97,10 @@ class Place(Struct, frozen=True, array_like=True):
     seq: int
 
 
+DECADE = 10 * 365 * 86_400 * 1_000_000
+"""Ten years in microseconds."""
+
+
 class Timeline:
     """The records of a scope along time, as far as they were read: `read` of `total`."""
 
@@ -141,6 +145,18 @@ class Timeline:
         """Times of the first and the last record, in microseconds; None if there is none."""
         times = self._times[self._there]
         return (int(times.min()), int(times.max())) if len(times) else None
+
+    def usual(self, until: int) -> tuple[int, int] | None:
+        """Return the extent without records before 1970 or from `until` on, if they make it ten times as long or more.
+
+        A time that was written wrongly may be thousands of years away. Less than a century is shown whole.
+        """
+        whole, times = self.extent, self._times[self._there]
+        near = times[(times >= 0) & (times < until)]
+        if whole is None or not len(near):
+            return whole
+        first, last = int(near.min()), int(near.max())
+        return (first, last) if whole[1] - whole[0] > 10 * max(last - first, DECADE) else whole
 
     def counts(self, since: int, until: int, buckets: int) -> dict[str, list[int]]:
         """Return the number of records in each of so many equal parts of a time, by kind."""

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, json
 
 from ...checks import check_number, check_time, from_microseconds, shown, to_microseconds
 from ...errors import InvalidValueError, NotFoundError
-from ...features.timeline import Missing, Place, Timeline, TimelineCache, time_of
+from ...features.timeline import DECADE, Missing, Place, Timeline, TimelineCache, time_of
 from ...messages import Role
 from ...recall.index_entry import TURNS
 from ...records import MESSAGE, OF_SESSIONS, Record, Ref, ScopePath
@@ -36,7 +36,7 @@ SHOWN = 500
 class TimelineFilters(Query):
     """Filters of a timeline."""
 
-    since: Annotated[Moment, Meta(description="Start of the time shown; by default the first record.")] | None = None
+    since: Annotated[Moment, Meta(description="Start of the time shown.")] | None = None
     until: Annotated[Moment, Meta(description="End of the time shown, exclusive.")] | None = None
     kinds: list[Kind] | None = None
     roles: Annotated[list[Role], Meta(description="Only messages of these roles.")] | None = None
@@ -139,14 +139,16 @@ async def timeline(call: Call, query: TimelineQuery) -> TimelineOut:
     """How many records of the scope and below there are in each part of a time, by kind.
 
     Facts are where they begin to be true, notes and summaries where they changed last, everything else where it was
-    made. A request looks at a bounded number of records, of the streams that changed last first: if `missing` is
-    "more", send it again.
+    made. Without `since` and `until`, the time is that of all records, `first` to `last`; those before 1970 or later
+    than in ten years are left out if they make it ten times as long, and a century at least. A request looks at a
+    bounded number of records, of the streams that changed last first: if `missing` is "more", send it again.
     """
     found = await read_timeline(call, query)
     now = call.store.clock()
     extent = found.extent
     first, last = (None, None) if extent is None else map(from_microseconds, extent)
-    shown_time = (now - EMPTY, now) if extent is None else _around(*extent)
+    usual = found.usual(to_microseconds(now) + DECADE)
+    shown_time = (now - EMPTY, now) if usual is None else _around(*usual)
     since = shown_time[0] if query.since is None else check_time(query.since, "since")
     until = shown_time[1] if query.until is None else check_time(query.until, "until")
     if until <= since:

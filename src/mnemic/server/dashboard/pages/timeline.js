@@ -36,6 +36,8 @@ export default function TimelinePage({ scope, params, go, who }) {
   const found = timeline.value;
   const busy = timeline.loading || rested !== JSON.stringify(range) || filters.min_importance !== min;
   const shown = range ?? (found ? [Date.parse(found.since), Date.parse(found.until)] : null);
+  const all = found?.first ? [Date.parse(found.first), Date.parse(found.last) + 1] : null;
+  const beyond = !range && all !== null && (all[0] < Date.parse(found.since) || all[1] > Date.parse(found.until) + 1);
   const zoom = (factor, around = 0.5) => shown && setRange(zoomed(shown, factor, around));
   const move = (share) => shown && setRange(shown.map((time) => time + share * (shown[1] - shown[0])));
   const filtered = kinds.length > 0 || roles.length > 0 || min !== "";
@@ -45,7 +47,7 @@ export default function TimelinePage({ scope, params, go, who }) {
       <${Button} icon="chevron" label="Later" disabled=${!shown} onClick=${() => move(0.5)} />
       <${Button} icon="minus" label="Zoom out" disabled=${!shown} onClick=${() => zoom(2)} />
       <${Button} icon="plus" label="Zoom in" disabled=${!shown} onClick=${() => zoom(0.5)} />
-      <${Button} disabled=${!range} onClick=${() => setRange(null)}>Show all<//>
+      <${Button} disabled=${!range && !beyond} onClick=${() => setRange(beyond ? all : null)}>Show all<//>
     </div>`}>
     <div class="stack">
       <${Card} aria-label="Along time">
@@ -59,7 +61,7 @@ export default function TimelinePage({ scope, params, go, who }) {
                 ? html`<${Empty} title="Nothing is stored here yet">Messages, memories, summaries, facts and notes of this scope appear here as they are written.<//>`
                 : html`<${Rows} ...${{ found, shown, width, setRange, zoom, move }} kinds=${kinds.length ? KINDS.filter((one) => kinds.includes(one.kind)) : KINDS}
                     onOne=${async (since, until) => openOnly(scope, since, until, filters, setOpen)} />
-                    <${Status} found=${found} shown=${shown} loading=${timeline.loading} />`}
+                    <${Status} ...${{ found, shown, beyond }} loading=${timeline.loading} />`}
         </div>
       <//>
       <div class="beside">
@@ -102,10 +104,11 @@ function Filters({ kinds, roles, min, change }) {
   </div>`;
 }
 
-const Status = ({ found, shown, loading }) => {
+const Status = ({ found, shown, beyond, loading }) => {
   const inside = Object.values(found.counts).reduce((sum, counts) => sum + counts.reduce((a, b) => a + b, 0), 0);
   return html`<p class="muted small timeline-status" role="status">
     ${plural(inside, "record")} from ${minute(shown[0])} to ${minute(shown[1])}. Drag to zoom into a time; click a bar for what is in it; Ctrl and the wheel, or + and −, zoom.
+    ${beyond && " Some records are many years before or after that: Show all."}
     ${found.missing === "more" && ` Counting: ${number(found.read)} of ${number(found.total)} records so far …`}
     ${found.missing === "old" && ` Only the ${number(found.read)} records of what changed last are counted, of ${number(found.total)}.`}
     ${loading && found.missing === "nothing" && " Loading …"}

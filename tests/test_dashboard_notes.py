@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 
-from browser import Dashboard
+import mnemic
+from browser import Dashboard, Visit
+from http_server import serving
+from mnemic.server.keys import ApiKeys
 
 WHERE = {"scope": "acme/carla"}
 PATHS = (
@@ -56,7 +60,7 @@ def test_a_note_is_edited_and_the_edit_undone(dashboard: Dashboard, api: httpx.C
         page = visit.open("notes", key="plans/week", **WHERE)
         page.get_by_role("button", name="Edit").click()
         page.get_by_role("textbox", name="Value").fill('{"monday": ')
-        expect(page.get_by_text("Not JSON yet")).to_be_visible()
+        expect(page.get_by_text("This is not valid JSON")).to_be_visible()
         expect(page.get_by_role("button", name="Save")).to_be_disabled()
         page.get_by_role("textbox", name="Value").fill('{"monday": "work"}')
         visit.check_accessibility()
@@ -73,11 +77,13 @@ def test_a_conflict_shows_both_versions_and_loses_neither(dashboard: Dashboard, 
         page = visit.open("notes", key="plans/year", **WHERE)
         page.get_by_role("button", name="Edit").click()
         page.get_by_role("textbox", name="Value").fill("climb")
-        api.put("/notes/plans/year", json={"value": "read"})
+        page.get_by_label("Description").fill("of mine")
+        api.put("/notes/plans/year", json={"value": "read", "description": "of theirs"})
         page.get_by_role("button", name="Save").click()
         conflict = page.get_by_role("alert", name="Conflict")
         expect(conflict).to_contain_text("Somebody was faster")
         assert conflict.locator("pre").all_inner_texts() == ["read", "climb"]
+        assert conflict.locator(".columns p").all_inner_texts() == ["of theirs", "of mine"]
         visit.check_accessibility()
         assert api.get("/notes/plans/year").json()["value"] == "read"
         page.get_by_role("button", name="Replace it with mine").click()
@@ -108,7 +114,7 @@ def test_a_note_is_created_renamed_and_deleted_with_undo(dashboard: Dashboard, a
         page.get_by_role("button", name="Create").click()
         expect(page.get_by_role("alert")).to_contain_text("already")
         page.get_by_label("Key").fill("ideas/boat")
-        page.get_by_label("Value").fill("<b>red</b>")
+        page.get_by_role("textbox", name="Value").fill("<b>red</b>")
         visit.check_accessibility()
         page.get_by_role("button", name="Create").click()
         expect(page.get_by_text("<b>red</b>")).to_be_visible()
@@ -163,8 +169,8 @@ def test_a_key_that_looks_like_a_path_leads_nowhere_else(dashboard: Dashboard, a
             assert api.get(f"/notes/{quote(key, safe='')}").status_code == 404
             page.locator(".toast", has_text=f"Deleted “{key}”").get_by_role("button", name="Undo").click()
             expect(page.locator(".note .prose")).to_have_text(f"of {key}")
+            page.goto("about:blank")  # no toasts are left, and nothing asks for the note
             api.delete(f"/notes/{quote(key, safe='')}").raise_for_status()
-            page.reload()  # no toasts are left
     assert api.get("/sessions/monday").status_code == 200
     api.delete("/sessions/monday").raise_for_status()
 
@@ -244,3 +250,168 @@ def test_a_browser_that_changes_numbers_saves_none(dashboard: Dashboard, api: ht
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_text("This browser may change numbers")).to_be_visible()
         assert api.get("/notes/todo").json()["value"] == ["call"]
+
+
+def typed(page: Page) -> None:
+    """Edit the note that is shown, without saving."""
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_role("textbox", name="Value").fill("typed for long")
+
+
+def test_what_was_typed_is_not_left_without_a_question(dashboard: Dashboard, api: httpx.Client) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("notes", key="plans/year", **WHERE)
+        typed(page)
+        question = page.get_by_role("dialog", name="Leave without saving?")
+
+        def stays() -> None:
+            expect(question).to_be_visible()
+            question.get_by_role("button", name="Keep writing").click()
+            expect(page.get_by_role("textbox", name="Value")).to_have_value("typed for long")
+            assert page.url.endswith("#/notes?key=plans%2Fyear&scope=acme%2Fcarla")
+
+        page.get_by_role("link", name="Facts").click()
+        visit.check_accessibility()
+        stays()
+        page.locator(".tree").first.get_by_role("button", name="todo").click()
+        stays()
+        page.get_by_role("combobox", name="Scope").fill("acme/alice")
+        page.keyboard.press("Enter")
+        stays()
+        page.get_by_role("button", name="Close").click()
+        stays()
+        page.get_by_role("button", name="Cancel").click()
+        stays()
+        asked: list[str] = []
+
+        def dismiss(dialog: Dialog) -> None:
+            asked.append(dialog.type)
+            dialog.dismiss()
+
+        page.on("dialog", dismiss)
+        page.evaluate("location.reload()")
+        expect(page.get_by_role("textbox", name="Value")).to_have_value("typed for long")
+        assert asked == ["beforeunload"]
+        page.get_by_role("link", name="Facts").click()
+        question.get_by_role("button", name="Leave without saving").click()
+        expect(page.get_by_role("heading", name="Facts", level=1)).to_be_visible()
+        page.go_back()
+        expect(page.locator(".note .prose")).to_have_text("sail")
+        page.get_by_role("button", name="New note").click()
+        page.get_by_role("textbox", name="Value").fill("typed for long")
+        page.keyboard.press("Escape")
+        expect(question).to_be_visible()
+        question.get_by_role("button", name="Leave without saving").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("link", name="Facts").click()
+        expect(page.get_by_role("heading", name="Facts", level=1)).to_be_visible()
+
+
+def test_what_was_typed_outlives_the_session(browser: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db"
+    with mnemic.open(url) as memory:
+        keys = ApiKeys(memory._async)
+        mine, other = (
+            memory._driver.run(keys.create(name, "", ["read", "write"])).secret for name in ("mine", "other")
+        )
+        memory.scope("acme").notes.write("plan", "sail")
+    with serving(url) as client, Visit(browser, str(client.base_url).rstrip("/")) as visit:
+        visit.expect_faults = ["401"]
+        page = visit.open("notes", scope="acme", key="plan")
+        value, ended = (
+            page.get_by_role("textbox", name="Value"),
+            page.get_by_text("Your session has ended; sign in to go on."),
+        )
+
+        def sign_in(key: str) -> None:
+            page.get_by_label("API key").fill(key)
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("heading", name="Sign in to Mnemic")).to_have_count(0)
+
+        expect(ended).to_have_count(0)
+        sign_in(mine)
+        typed(page)
+        visit.context.clear_cookies()
+        page.get_by_role("button", name="Save").click()
+        expect(ended).to_be_visible()
+        expect(page.get_by_text("sail")).to_be_hidden()
+        visit.check_accessibility()
+        sign_in(mine)
+        expect(value).to_have_value("typed for long")
+        page.get_by_role("button", name="Save").click()
+        expect(page.locator(".note .prose")).to_have_text("typed for long")
+        page.get_by_role("button", name="New note").click()
+        page.get_by_label("Key").fill("new")
+        value.fill("private")
+        visit.context.clear_cookies()
+        page.get_by_role("button", name="Create").click()
+        sign_in(mine)
+        expect(value).to_have_value("private")
+        visit.context.clear_cookies()
+        page.get_by_role("button", name="Create").click()
+        sign_in(other)
+        expect(page.get_by_role("button", name="New note")).to_be_visible()
+        expect(value).to_have_count(0)
+
+
+def test_broken_json_becomes_text_only_if_one_says_so(dashboard: Dashboard, api: httpx.Client) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("notes", **WHERE)
+        page.get_by_role("button", name="New note").click()
+        page.get_by_label("Key").fill("broken")
+        page.get_by_role("textbox", name="Value").fill('{"a": 1,}')
+        expect(page.get_by_role("tab", name="JSON")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_text("This is not valid JSON")).to_contain_text("line 1 column 9")
+        expect(page.get_by_role("button", name="Create")).to_be_disabled()
+        visit.check_accessibility()
+        page.get_by_role("tab", name="Text").click()
+        page.get_by_role("button", name="Create").click()
+        expect(page.locator(".note .prose")).to_have_text('{"a": 1,}')
+    api.delete("/notes/broken")
+
+
+def test_a_double_click_creates_once(dashboard: Dashboard, api: httpx.Client) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("notes", **WHERE)
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.method) if "/notes/twice" in request.url else None)
+        page.get_by_role("button", name="New note").click()
+        page.get_by_label("Key").fill("twice")
+        page.get_by_role("button", name="Create").dblclick()
+        expect(page.get_by_role("region", name="twice")).to_be_visible()
+        visit.settle()
+        assert sent == ["PUT", "GET"]
+    api.delete("/notes/twice")
+
+
+def test_refusals_are_said_in_the_words_of_the_page(dashboard: Dashboard, api: httpx.Client) -> None:
+    with dashboard.visit() as visit:
+        visit.expect_faults = ["409", "412"]
+        page = visit.open("notes", key="todo", **WHERE)
+        page.get_by_role("button", name="Rename").click()
+        page.get_by_label("Key").fill("plans/week")
+        page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+        expect(page.get_by_role("alert")).to_have_text("There is a note “plans/week” already.")
+        visit.check_accessibility()
+        page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name="Delete this note").click()
+        undo = page.locator(".toast", has_text="Deleted").get_by_role("button", name="Undo")
+        undo.wait_for()
+        api.put("/notes/todo", json={"value": "of another"}).raise_for_status()
+        undo.click()
+        expect(page.get_by_text("Somebody has changed “todo” since, so this cannot be undone.")).to_be_visible()
+        assert api.get("/notes/todo").json()["value"] == "of another"
+
+
+def test_a_page_that_cannot_be_loaded_can_be_tried_again(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        visit.expect_faults = ["ERR_FAILED", "Failed to load"]
+        page = visit.open("overview")
+        page.route("**/*", lambda route: route.abort())
+        page.get_by_role("link", name="Notes").click()
+        expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.get_by_text("The server does not answer")).to_be_visible()
+        page.unroute("**/*")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.get_by_role("heading", name="Notes", level=1)).to_be_visible()

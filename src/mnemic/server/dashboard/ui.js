@@ -305,9 +305,25 @@ export async function attempt(change, { done, undo } = {}) {
     if (done) toast(done, { undo });
     return true;
   } catch (error) {
-    toast(error.message, { tone: "danger" });
+    if (error.status !== 401) toast(error.message, { tone: "danger" }); // the form to sign in says that one
     return false;
   }
+}
+
+/** Run one change at a time. Returns [busy, run]: what comes while one runs is ignored. */
+export function useBusy() {
+  const [busy, setBusy] = useState(false);
+  const running = useRef(false);
+  const run = async (change) => {
+    if (running.current) return;
+    setBusy((running.current = true));
+    try {
+      await change();
+    } finally {
+      setBusy((running.current = false));
+    }
+  };
+  return [busy, run];
 }
 
 /** Where toasts appear: in the shell, and in an open dialog. */

@@ -3,7 +3,8 @@ import { useMemo, useState } from "../vendor/preact.js";
 import { get, inPath, patch, put, remove } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
 import { parseExact } from "../exact.js";
-import { Area, Badge, Button, Card, Dialog, Loaded, Page, Table, Tabs, Text, Time, attempt, bytes, html, number, plural, toast, useLoad } from "../ui.js";
+import { Area, Badge, Button, Card, Dialog, Loaded, Page, Table, Tabs, Text, Time, attempt, bytes, html, number, plural, toast, useBusy, useLoad } from "../ui.js";
+import { useUnsaved } from "../unsaved.js";
 
 const MOST = 5000;
 
@@ -22,6 +23,16 @@ async function list(scope, signal) {
 const path = (key) => `/notes/${inPath(key)}`;
 const matching = (version) => ({ "If-Match": `"${version}"` });
 const content = ({ value, description, metadata, source }) => ({ value, description: description ?? "", metadata, ...(source && { source }) });
+
+/** Undo something; that somebody has written the note meanwhile is said in the words of this page. */
+async function unlessChanged(key, undo) {
+  try {
+    await undo();
+  } catch (error) {
+    if (![404, 409, 412].includes(error.status)) throw error;
+    throw new Error(`Somebody has changed “${key}” since, so this cannot be undone.`);
+  }
+}
 
 /** Write a note that must not be there yet. */
 const create = (scope, note) => put(path(note.key), content(note), { query: { scope }, headers: { "If-None-Match": "*" } });
@@ -114,7 +125,7 @@ function Note({ scope, name, writes, open, reload }) {
   const erase = (value) =>
     attempt(async () => (await remove(path(name), { query: { scope }, headers: matching(value.version) }), close(), reload()), {
       done: `Deleted “${name}”`,
-      undo: async () => (await create(scope, value), open(name), reload()),
+      undo: () => unlessChanged(name, async () => (await create(scope, value), open(name), reload())),
     });
   return html`<${Card} title=${name} class="card note" actions=${html`
       ${writes && note.value && !editing && html`<${Button} icon="edit" onClick=${() => setEditing(true)}>Edit<//>
@@ -144,18 +155,22 @@ function Editor({ scope, note, onDone, onCancel }) {
   const [text, setText] = useState(asText(note.value));
   const [description, setDescription] = useState(note.description ?? "");
   const [conflict, setConflict] = useState(null); // the note as somebody else has written it
+  const [busy, run] = useBusy();
+  const [leave, question] = useUnsaved(text !== asText(note.value) || description !== (note.description ?? ""));
   const wrong = useMemo(() => problem(text, mode), [text, mode]);
   const turn = (to) => {
     if (to === "json" && mode === "text") setText(JSON.stringify(text, null, 2));
     if (to === "text" && mode === "json") try { const value = JSON.parse(text); if (typeof value === "string") setText(value); } catch { /* it stays as it is */ }
     setMode(to);
   };
-  const undo = (stored) => async () => {
-    await put(path(note.key), content(note), { query: { scope }, headers: matching(stored.version) });
-    onDone();
-  };
+  const undo = (stored) => () =>
+    unlessChanged(note.key, async () => {
+      await put(path(note.key), content(note), { query: { scope }, headers: matching(stored.version) });
+      onDone();
+    });
+  const send = (change, options) => run(() => attempt(change, options));
   const save = (version = note.version) =>
-    attempt(async () => {
+    send(async () => {
       try {
         const stored = await put(path(note.key), { value: parse(text, mode), description }, { query: { scope }, headers: matching(version) });
         toast(`Saved “${note.key}”`, { undo: undo(stored) });
@@ -165,14 +180,15 @@ function Editor({ scope, note, onDone, onCancel }) {
         setConflict(await get(path(note.key), { scope }).catch((gone) => (gone.status === 404 ? { gone: true } : Promise.reject(gone))));
       }
     });
-  const recreate = () => attempt(async () => (await create(scope, { ...note, value: parse(text, mode), description }), onDone()), { done: `Saved “${note.key}”` });
+  const recreate = () => send(async () => (await create(scope, { ...note, value: parse(text, mode), description }), onDone()), { done: `Saved “${note.key}”` });
   return html`<form class="stack" onSubmit=${(event) => (event.preventDefault(), wrong || save())}>
-    ${conflict && html`<${Conflict} theirs=${conflict} mine=${text} onMine=${() => (conflict.gone ? recreate() : save(conflict.version))} onTheirs=${onDone} />`}
+    ${conflict && html`<${Conflict} theirs=${conflict} mine=${text} description=${description} onMine=${() => (conflict.gone ? recreate() : save(conflict.version))} onTheirs=${onDone} />`}
     <${Text} label="Description" value=${description} onValue=${setDescription} />
     <${Tabs} label="Form of the value" value=${mode} onValue=${turn} options=${[["json", "JSON"], ["text", "Text"]]} />
     <${Area} label="Value" quiet rows="16" spellcheck=${false} value=${text} onValue=${setText} aria-invalid=${wrong ? "true" : undefined} />
     ${wrong && html`<p class="error-text small" role="status">${wrong}</p>`}
-    <div class="row end"><${Button} onClick=${onCancel}>Cancel<//><button class="button primary" disabled=${Boolean(wrong)}>Save</button></div>
+    <div class="row end"><${Button} onClick=${() => leave(onCancel)}>Cancel<//><button class="button primary" disabled=${Boolean(wrong) || busy}>Save</button></div>
+    ${question}
   </form>`;
 }
 
@@ -181,69 +197,81 @@ function problem(text, mode) {
     parse(text, mode);
     return null;
   } catch (error) {
-    return `Not JSON yet: ${error.message}`;
+    return `This is not valid JSON: ${error.message}. Mend it, or choose Text to save it as text.`;
   }
 }
 
 /** Both versions beside one another, and what to do. */
-const Conflict = ({ theirs, mine, onMine, onTheirs }) => html`<section class="conflict stack" role="alert" aria-label="Conflict">
+const Conflict = ({ theirs, mine, description, onMine, onTheirs }) => html`<section class="conflict stack" role="alert" aria-label="Conflict">
   <div><strong>${theirs.gone ? "Somebody has deleted this note meanwhile" : "Somebody was faster"}</strong>
     <p class="muted">${theirs.gone ? "Your text is still here." : html`Version ${theirs.version} was written <${Time} at=${theirs.updated} />${theirs.source ? ` by ${theirs.source}` : ""}. Nothing of yours is lost: choose, or take over parts of it below and save again.`}</p></div>
   ${!theirs.gone && html`<div class="columns narrow">
-    <div><h3>Stored now</h3><pre tabindex="0">${asText(theirs.value)}</pre></div>
-    <div><h3>Yours</h3><pre tabindex="0">${mine}</pre></div>
+    ${[["Stored now", theirs.description ?? "", asText(theirs.value)], ["Yours", description, mine]].map(([title, about, value]) => html`<div key=${title}><h3>${title}</h3>
+      ${(theirs.description ?? "") !== description && html`<p>${about || html`<span class="muted">No description</span>`}</p>`}
+      <pre tabindex="0">${value}</pre></div>`)}
   </div>`}
   <div class="row"><${Button} onClick=${onTheirs}>${theirs.gone ? "Discard mine" : "Keep what is stored"}<//><${Button} kind="danger" onClick=${onMine}>${theirs.gone ? "Write mine again" : "Replace it with mine"}<//></div>
 </section>`;
 
 function Rename({ scope, note, onClose, onDone }) {
   const [to, setTo] = useState(note.key);
+  const [taken, setTaken] = useState(null);
+  const [busy, run] = useBusy();
   const move = async (from, name) => (inPath(name), patch(path(from), { key: name }, { query: { scope } }));
-  const send = async (event) => {
-    event.preventDefault();
-    await attempt(async () => (await move(note.key, to), onDone(to)), { done: `Renamed to “${to}”`, undo: async () => (await move(to, note.key), onDone(note.key)) });
-  };
+  const back = () => unlessChanged(to, async () => (await move(to, note.key), onDone(note.key)));
+  const send = () =>
+    attempt(async () => {
+      try {
+        await move(note.key, to);
+      } catch (error) {
+        if (error.status !== 409) throw error;
+        return setTaken(already(to));
+      }
+      toast(`Renamed to “${to}”`, { undo: back });
+      onDone(to);
+    });
   return html`<${Dialog} title="Rename" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//>
-      <button class="button primary" form="rename-form" disabled=${!to || to === note.key}>Rename</button>`}>
-    <form id="rename-form" onSubmit=${send}><${Text} label="Key" hint="With / it is shown in a folder." value=${to} onValue=${setTo} maxlength="500" /></form>
+      <button class="button primary" form="rename-form" disabled=${!to || to === note.key || busy}>Rename</button>`}>
+    <form id="rename-form" class="stack" onSubmit=${(event) => (event.preventDefault(), run(send))}>
+      <${Text} label="Key" hint="With / it is shown in a folder." value=${to} onValue=${(name) => (setTo(name), setTaken(null))} maxlength="500" aria-invalid=${taken ? "true" : undefined} />
+      ${taken && html`<p class="error-text small" role="alert">${taken}</p>`}
+    </form>
   <//>`;
 }
 
+const already = (key) => `There is a note “${key}” already.`;
+
 function NewNote({ scope, onClose, onDone }) {
   const [given, setGiven] = useState({ key: "", description: "", text: "" });
+  const [form, setForm] = useState(null); // "text" or "json", once chosen
   const [taken, setTaken] = useState(null);
+  const [busy, run] = useBusy();
+  const [leave, question] = useUnsaved(Boolean(given.description || given.text));
   const set = (name) => (value) => setGiven((last) => ({ ...last, [name]: value }));
-  const value = () => {
-    try {
-      const found = parseExact(given.text);
-      return typeof found === "object" && found !== null ? found : given.text;
-    } catch {
-      return given.text;
-    }
-  };
-  const send = async (event) => {
-    event.preventDefault();
+  const mode = form ?? (/^\s*[[{]/.test(given.text) ? "json" : "text");
+  const wrong = useMemo(() => problem(given.text, mode), [given.text, mode]);
+  const send = async () => {
     setTaken(null);
-    const note = { key: given.key, description: given.description, value: value() };
-    await attempt(
-      async () => {
-        try {
-          await create(scope, note);
-        } catch (error) {
-          if (error.status === 412) return setTaken(`There is a note “${given.key}” already.`);
-          throw error;
-        }
-        onDone(given.key);
-      },
-    );
+    await attempt(async () => {
+      try {
+        await create(scope, { key: given.key, description: given.description, value: parse(given.text, mode) });
+      } catch (error) {
+        if (error.status === 412) return setTaken(already(given.key));
+        throw error;
+      }
+      onDone(given.key);
+    });
   };
-  return html`<${Dialog} title="New note" onClose=${onClose} actions=${html`<${Button} onClick=${onClose}>Cancel<//>
-      <button class="button primary" form="new-note" disabled=${!given.key}>Create</button>`}>
-    <form id="new-note" class="stack" onSubmit=${send}>
+  return html`<${Dialog} title="New note" onClose=${() => leave(onClose)} actions=${html`<${Button} onClick=${() => leave(onClose)}>Cancel<//>
+      <button class="button primary" form="new-note" disabled=${!given.key || Boolean(wrong) || busy}>Create</button>`}>
+    <form id="new-note" class="stack" onSubmit=${(event) => (event.preventDefault(), wrong || run(send))}>
       <${Text} label="Key" hint="With / it is shown in a folder." placeholder="plans/week" maxlength="500" value=${given.key} onValue=${set("key")} aria-invalid=${taken ? "true" : undefined} />
       ${taken && html`<p class="error-text small" role="alert">${taken}</p>`}
       <${Text} label="Description" hint="What the note is for, in a few words." value=${given.description} onValue=${set("description")} />
-      <${Area} label="Value" hint="Text, or a JSON object or list." rows="8" value=${given.text} onValue=${set("text")} />
+      <${Tabs} label="Form of the value" value=${mode} onValue=${setForm} options=${[["json", "JSON"], ["text", "Text"]]} />
+      <${Area} label="Value" hint="What begins with { or [ is JSON, unless you choose Text." rows="8" value=${given.text} onValue=${set("text")} aria-invalid=${wrong ? "true" : undefined} />
+      ${wrong && html`<p class="error-text small" role="status">${wrong}</p>`}
     </form>
+    ${question}
   <//>`;
 }

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import mnemic
 from mnemic.recall.index_entry import USE
@@ -149,6 +150,49 @@ def test_a_file_that_is_not_a_whole_export_is_refused_and_nothing_is_imported(
     assert target.scopes() == []
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('"kind":"message"', "its data must be an object: None"),
+        ('"kind":"message","data":[1,2]', "must be an object"),
+        ('"kind":"archived","data":"str"', "must be an object: 'str'"),
+        ('"kind":"message","data":{"role":"robot"}', "role must be one of"),
+        ('"kind":"message","data":{"role":"user","tool_calls":[[]]}', "Missing required argument"),
+        ('"kind":"fact","text":"a b c"', "subject"),
+        ('"kind":"fact","labels":{"subject":"a","predicate":"b","object":"c"},"data":{"confidence":7}', "from 0 to 1"),
+        ('"kind":"memory","text":"x","importance":-1e308', "importance must be at least 0"),
+        ('"kind":"memory"', "text must be a string"),
+        ('"kind":"summary"', "text must be a string"),
+        ('"kind":"title"', "title must be a string"),
+        ('"kind":"pruned","data":{"created":"soon"}', "created"),
+        ('"kind":"memory-history","data":{}', "memory"),
+        ('"kind":"journal"', "must have data"),
+        ('"kind":"x"', "kind 'x' are not imported"),
+        ('"kind":"vector"', "kind 'vector' are not imported"),
+    ],
+)
+def test_a_record_that_does_not_hold_what_its_kind_says_is_refused(line: str, said: str) -> None:
+    buffer = io.BytesIO()
+    filled().export_to(buffer)
+    lines = buffer.getvalue().decode().splitlines()
+    lines = [*lines[:-1], f'{{"scope":"a","key":"k",{line}}}', f'{{"records":{json.loads(lines[-1])["records"] + 1}}}']
+    target = mnemic.open("memory://")
+    with pytest.raises(mnemic.InvalidValueError, match=f"line {len(lines) - 1}: .*{said}"):
+        target.import_from(io.BytesIO("\n".join(lines).encode()))
+    assert target.scopes() == []
+
+
+def test_settings_that_cannot_be_read_are_refused() -> None:
+    for kind in ("message", "note"):
+        lines = [
+            '{"format":"mnemic.export/1","scope":"","exported":"2026-01-01T00:00:00Z"}',
+            f'{{"scope":"a","kind":"{kind}","settings":"[]"}}',
+            '{"records":0}',
+        ]
+        with pytest.raises(mnemic.InvalidValueError, match=r"line 2: .*settings that cannot be read"):
+            mnemic.open("memory://").import_from(io.BytesIO("\n".join(lines).encode()))
+
+
 def test_files_that_are_not_there_and_pipes() -> None:
     memory = filled()
     with pytest.raises(mnemic.NotFoundError):
@@ -189,7 +233,7 @@ JSONS = st.recursive(
 RECORDS = st.builds(
     Record,
     scope=st.sampled_from([ScopePath("a"), ScopePath("a/b"), ScopePath("c")]),
-    kind=st.sampled_from(["memory", "note", "message", "other"]),
+    kind=st.sampled_from(["memory", "note", "message", "summary"]),
     key=st.text("abcdé/ .", min_size=1, max_size=5).filter(lambda key: key == key.strip()),
     text=st.none() | TEXTS,
     title=st.none() | TEXTS,
@@ -203,6 +247,12 @@ RECORDS = st.builds(
     expires=st.none() | TIMES.map(lambda time: time + timedelta(days=100_000)),
     valid_from=st.none() | TIMES,
     valid_to=st.none() | TIMES,
+).map(
+    lambda record: (
+        replace(record, text=record.text or "", data={"role": "user"})
+        if record.kind == "message"
+        else replace(record, text=record.text or "")
+    )
 )
 
 
@@ -212,7 +262,7 @@ OPERATIONS = st.lists(
     | st.builds(
         Touch,
         ttl=st.none() | st.integers(1, 1000).map(lambda days: timedelta(days=days)),
-        settings=st.none() | TEXTS,
+        settings=st.sampled_from([None, '{"keep":0.5}', "{}"]),
         created=st.none() | TIMES,
         updated=st.none() | TIMES,
         **STREAMS,

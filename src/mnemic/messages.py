@@ -21,7 +21,7 @@ from .checks import (
     shown,
 )
 from .errors import InvalidValueError, TooLargeError
-from .records import MESSAGE, Record, ScopePath, Value, now, parse_time
+from .records import MESSAGE, Record, ScopePath, Value, now, parse_time, unreadable
 
 __all__ = [
     "ROLES", "SYSTEM_ID", "AgentCall", "Content", "Message", "MessageLike", "Role", "ToolCall",
@@ -343,24 +343,28 @@ def encode(
 
 
 def decode(record: Record) -> Message:
+    """Return the message of a record; raises UnreadableStoreError if it holds something else."""
     data: Any = record.data
-    assert record.created is not None, "a stored record has the time of its creation"
-    if len(data) == 1:
-        # A fast path: most messages have only a role and a text.
-        return Message(data["role"], record.text, record.key, None, [], [], None, [], None, record.meta, record.created)
-    return Message(
-        role=data["role"],
-        content=data.get("content", record.text),
-        id=record.key,
-        name=data.get("name"),
-        tool_calls=[ToolCall(*call) for call in data.get("tool_calls", ())],
-        agent_calls=[AgentCall(*call) for call in data.get("agent_calls", ())],
-        structured_data=data.get("structured_data"),
-        images=data.get("images", []),
-        tool_call_id=data.get("tool_call_id"),
-        metadata=record.meta,
-        timestamp=record.created,
-    )
+    try:
+        if len(data) == 1:
+            # A fast path: most messages have only a role and a text.
+            role, text = data["role"], record.text
+            return Message(role, text, record.key, None, [], [], None, [], None, record.meta, record.created)  # type: ignore[arg-type]
+        return Message(
+            role=data["role"],
+            content=data.get("content", record.text),
+            id=record.key,
+            name=data.get("name"),
+            tool_calls=[ToolCall(*call) for call in data.get("tool_calls", ())],
+            agent_calls=[AgentCall(*call) for call in data.get("agent_calls", ())],
+            structured_data=data.get("structured_data"),
+            images=data.get("images", []),
+            tool_call_id=data.get("tool_call_id"),
+            metadata=record.meta,
+            timestamp=record.created,  # type: ignore[arg-type]
+        )
+    except (AttributeError, InvalidValueError, KeyError, TypeError) as error:
+        raise unreadable(record, error) from None
 
 
 def turn_order(id: str, time: datetime | None, system: bool) -> tuple[Any, ...]:

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import Struct, field, json
 
 from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
-from .errors import InvalidValueError
+from .errors import InvalidValueError, UnreadableStoreError
 
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY",
     "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED",
     "SUMMARY", "TITLE", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest",
-    "digest_of", "known_scope", "now", "parse_time", "plain",
+    "digest_of", "known_scope", "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -284,6 +284,14 @@ content: Callable[[Record], tuple[Any, ...]] = attrgetter(
     *(name for name in Record.__struct_fields__ if name not in _NOT_CONTENT)
 )
 """Return the content of a record: everything except its identity, position, weight, times of writing and expiry."""
+
+
+def unreadable(record: Record, error: Exception) -> UnreadableStoreError:
+    """Return the error for a stored record that does not hold what its kind says."""
+    said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, AttributeError | TypeError) and not isinstance(record.data, dict):
+        said = f"its data must be an object: {shown(record.data)}"
+    return UnreadableStoreError(f"{record.kind} {shown(record.key)} of scope {shown(record.scope.path)}: {said}")
 
 
 def digest(record: Record) -> bytes:

@@ -20,6 +20,7 @@ from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, sc
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
+from .features.record_contents import readable
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .layers.encryption import open_beside
@@ -180,7 +181,7 @@ class AsyncScope:
             ),
             uses=uses,
         )
-        return [to_hit(match) for match in await self._store.search(search)]
+        return [to_hit(match) for match in await self._store.search(search) if readable(match)]
 
     async def get(self, item: Reference) -> Item:
         """Return the current message, memory, note or fact, here or below, by id or hit.

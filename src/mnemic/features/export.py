@@ -22,6 +22,7 @@ from ..records import Record, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Scan, StreamScan, Touch
 from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Report, Source, import_records
+from .record_contents import check_contents, check_settings
 
 FORMAT = "mnemic.export/1"
 PAGE = 200
@@ -211,6 +212,10 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
             touch = None
             if line.key is None:
                 touch = Touch(scope, check_kind(line.kind), line.ttl, line.settings, line.created, line.updated)
+                check_settings(touch)
+            else:
+                record = Record(scope, *astuple(line)[1:_LAST])
+                check_contents(record)
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidValueError(f"line {number:,} is not a line of {FORMAT!r}: {error}") from None
         except InvalidValueError as error:
@@ -219,7 +224,7 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
             yield touch
         else:
             count += 1
-            yield Arrival(Record(scope, *astuple(line)[1:_LAST]), line.uses, number)
+            yield Arrival(record, line.uses, number)
     if not ended:
         raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 

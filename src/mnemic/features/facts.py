@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
-from ..records import FACT, GUARD, Record, Ref, ScopePath, Value
+from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, unreadable
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
@@ -346,18 +346,21 @@ def to_record(fact: Fact, scope: ScopePath) -> Record:
 
 
 def to_fact(record: Record) -> Fact:
+    """Return the fact of a record; raises UnreadableStoreError if it holds something else."""
     data: Any = record.data
-    assert record.valid_from is not None
-    return Fact(
-        subject=record.labels["subject"],
-        predicate=record.labels["predicate"],
-        object=record.labels["object"],
-        valid_from=record.valid_from,
-        valid_to=record.valid_to,
-        source=record.labels.get("source"),
-        confidence=data["confidence"],
-        metadata=record.meta,
-    )
+    try:
+        return Fact(
+            subject=record.labels["subject"],
+            predicate=record.labels["predicate"],
+            object=record.labels["object"],
+            valid_from=check_time(record.valid_from, "valid_from"),
+            valid_to=record.valid_to,
+            source=record.labels.get("source"),
+            confidence=_confidence(data["confidence"]),
+            metadata=record.meta,
+        )
+    except (InvalidValueError, KeyError, TypeError) as error:
+        raise unreadable(record, error) from None
 
 
 def _names(fact: Fact) -> tuple[str, str, str]:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import convert
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from ..checks import new_id, shown
 from ..errors import ConflictError, NotFoundError
-from ..records import HISTORY, Record, Ref, ScopePath, Value, digest_of, plain
+from ..records import HISTORY, Record, Ref, ScopePath, Value, digest_of, plain, unreadable
 from ..store.protocol import Store, scan_all
 from ..store.query import MAX_CHOICES, Condition, Delete, Put, Scan, Write, stored
 from ..store.retry import retried
@@ -87,7 +87,7 @@ async def memory_history(store: Store, scope: ScopePath, id: str, current: Recor
     where = (Condition("labels.memory", "eq", id),)
     scan = Scan(scope=scope, kinds=(HISTORY,), below=True, where=where)
     texts = {} if current is None else _texts(current)
-    entries = [_read(record, *texts.get(record.key, (None, None))) async for record in scan_all(store, scan)]
+    entries = [to_history_entry(record, *texts.get(record.key, (None, None))) async for record in scan_all(store, scan)]
     if entries:
         first = entries[0]
         added = (first.old, first.created, first.metadata, first.scope)
@@ -148,17 +148,20 @@ def _event(old: Record, event: str) -> Put:
     return Put(Record(old.scope, HISTORY, new_id(), data=data, meta=old.meta, labels=labels), 0)
 
 
-def _read(record: Record, old: str | None, new: str | None) -> HistoryEntry:
+def to_history_entry(record: Record, old: str | None = None, new: str | None = None) -> HistoryEntry:
+    """Return the entry of a record; raises UnreadableStoreError if it holds something else."""
     data: Any = record.data
-    assert record.created is not None
-    return HistoryEntry(
-        id=record.key,
-        memory_id=record.labels["memory"],
-        event=data["event"],
-        old=old,
-        new=new,
-        time=record.created,
-        created=convert(data["created"], datetime),
-        metadata=record.meta,
-        scope=record.scope,
-    )
+    try:
+        return HistoryEntry(
+            id=record.key,
+            memory_id=record.labels["memory"],
+            event=convert(data["event"], str),
+            old=old,
+            new=new,
+            time=convert(record.created, datetime),
+            created=convert(data["created"], datetime),
+            metadata=record.meta,
+            scope=record.scope,
+        )
+    except (KeyError, TypeError, ValidationError) as error:
+        raise unreadable(record, error) from None

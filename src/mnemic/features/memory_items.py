@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from msgspec import convert, field, to_builtins
+from msgspec import ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from ..checks import JSON, check_name, check_number, check_text, check_time, from_microseconds, shown, to_microseconds
 from ..errors import InvalidValueError, NotFoundError
 from ..recall.index_entry import DAY, HALF_LIFE, RECALL, USE, Use, pack_use, strength, unpack_use
-from ..records import MEMORY, PRUNED, Record, Ref, ScopePath, Value, plain
+from ..records import MEMORY, PRUNED, Record, Ref, ScopePath, Value, plain, unreadable
 from ..store.protocol import Store, scan_all
-from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, stored
+from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, checked, stored
 from ..store.retry import write_each
 
 
@@ -185,7 +185,7 @@ def half_life_days(half_life: timedelta | None) -> float:
 
 def decay_start(record: Record) -> Use | None:
     """Return since when a memory decays, and its uses, from its derived value `USE`; None if it does not decay."""
-    if record.pinned or record.importance is None or record.created is None:
+    if record.pinned or record.importance is None or record.importance < 0 or record.created is None:
         return None
     use = unpack_use(record.derived.get(USE))
     return use if use.since >= (made := to_microseconds(record.created)) else Use(made, use.uses, use.last)
@@ -252,15 +252,25 @@ def to_archive(record: Record) -> Record:
 
 
 def from_archive(record: Record) -> Record:
-    """Return the memory that an archive record wraps."""
+    """Return the memory that an archive record wraps; raises UnreadableStoreError if it holds something else."""
     data: Any = dict(record.data) if isinstance(record.data, dict) else {}
+    _archived_use(record)
     data.pop(USE, None)
     for name in ("expires", "valid_from", "valid_to", "created"):
         if name in data:
-            data[name] = datetime.fromisoformat(data[name])
-    return Record(record.scope, MEMORY, record.key, **data)
+            try:
+                data[name] = datetime.fromisoformat(data[name])
+            except (TypeError, ValueError) as error:
+                raise unreadable(record, error) from None
+    try:
+        return checked(Record(record.scope, MEMORY, record.key, **data))
+    except (InvalidValueError, TypeError, AttributeError) as error:
+        raise unreadable(record, error) from None
 
 
 def _archived_use(record: Record) -> Use | None:
     value: Any = record.data.get(USE) if isinstance(record.data, dict) else None
-    return None if value is None else convert(value, Use)
+    try:
+        return None if value is None else convert(value, Use)
+    except ValidationError as error:
+        raise unreadable(record, error) from None

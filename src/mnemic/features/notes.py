@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import UNSET, UnsetType, json
+from msgspec import UNSET, MsgspecError, UnsetType, json
 from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_names, check_text, shown
-from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChangedError
+from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChangedError, UnreadableStoreError
 from ..messages import texts_in
 from ..records import NOTE, Record, Ref, ScopePath, Value
 from ..store.matching import conditions
@@ -71,7 +71,7 @@ class AsyncNotes:
         """Return the limits of this scope's notes."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False, empty=True))
         self._settings = page.items[0].settings if page.items else None
-        return _settings(self._settings)
+        return note_settings(self._settings)
 
     async def configure(
         self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
@@ -89,7 +89,7 @@ class AsyncNotes:
         await self.settings()
 
         async def change() -> NoteSettings:
-            changed: NoteSettings = replace(_settings(self._settings), **given)
+            changed: NoteSettings = replace(note_settings(self._settings), **given)
             text = None if changed == NoteSettings() else json.encode(changed).decode()
             try:
                 await self._store.write(
@@ -210,7 +210,7 @@ class AsyncNotes:
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
         """Write a note in place of the old one; one that is not larger is always accepted."""
         put = Put(completed(note), if_version)
-        limits = _settings(self._settings)
+        limits = note_settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
             ops.append(Limit(self.scope, NOTE, limits.max_notes, limits.max_bytes))
@@ -268,5 +268,9 @@ def _fields(record: Record) -> dict[str, Any]:
     }
 
 
-def _settings(settings: str | None) -> NoteSettings:
-    return NoteSettings() if settings is None else json.decode(settings, type=NoteSettings)
+def note_settings(settings: str | None) -> NoteSettings:
+    """Return the stored settings of notes; raises UnreadableStoreError."""
+    try:
+        return NoteSettings() if settings is None else json.decode(settings, type=NoteSettings)
+    except MsgspecError as error:
+        raise UnreadableStoreError(f"notes have settings that cannot be read: {shown(settings)}") from error

@@ -175,12 +175,12 @@ class SettingsCache:
             settings = before = given.apply_to(DEFAULT)
             stored = _encode(settings) if settings != DEFAULT else None
         else:
-            before = _decode(stored)
+            before = session_settings(stored)
             settings = given.apply_to(before)
         self.view: SettingsView = SettingsView(scope, stored, before, settings)
 
     def learn(self, stored: str | None) -> None:
-        settings = before = _decode(stored)
+        settings = before = session_settings(stored)
         self._known.stored = stored
         if stored is None or not self._given_stored:
             settings = self._given.apply_to(before)
@@ -228,7 +228,8 @@ def _encode(settings: SessionSettings) -> str:
     return json.encode(settings).decode()
 
 
-def _decode(text: str | None) -> SessionSettings:
+def session_settings(text: str | None) -> SessionSettings:
+    """Return the stored settings of a session; raises UnreadableStoreError."""
     if text is None:
         return DEFAULT
     try:

@@ -33,6 +33,8 @@ PAGE = 2000
 """How many records are read at once."""
 STREAMS_AT_ONCE = 8
 """How many streams are read at the same time."""
+MOST = 1e30
+"""Largest importance that is compared; greater ones count as this."""
 NEVER = np.iinfo(np.int64).max
 
 Numbers: TypeAlias = NDArray[Any]
@@ -69,7 +71,9 @@ class StreamTimes:
         values: dict[str, Numbers] = {
             "seqs": seqs,
             "times": np.fromiter(map(time_of, records), np.int64, len(records)),
-            "importance": np.array([np.nan if r.importance is None else r.importance for r in records], np.float32),
+            "importance": np.array(
+                [np.nan if r.importance is None else min(max(r.importance, 0), MOST) for r in records], np.float32
+            ),
             "expires": np.array([NEVER if r.expires is None else to_microseconds(r.expires) for r in records]),
         }
         for name, new in values.items():

@@ -177,7 +177,7 @@ class DocumentTable:
         self.expires.extend([_moment(r.expires, NEVER) for r in records])
         self.valid_from.extend([_moment(r.valid_from, -NEVER) for r in records])
         self.valid_to.extend([_moment(r.valid_to, NEVER) for r in records])
-        self.importance.extend([np.nan if r.importance is None else min(r.importance, MOST) for r in records])
+        self.importance.extend([np.nan if r.importance is None else max(0.0, min(r.importance, MOST)) for r in records])
         self.pinned.extend([r.pinned for r in records])
         self.used.extend(np.zeros(len(records)))
         self.uses.extend(np.zeros(len(records)))

@@ -342,6 +342,10 @@ DAY = 86_400_000_000
 USE = "use"
 """Name of the derived value with a record's uses."""
 _USE = struct.Struct("<qdq")
+LARGEST = 1e15
+"""No record is used more often."""
+LATEST = 253_370_764_800_000_000
+"""The year 9999 in microseconds: no record is used later."""
 
 
 class Use(Struct, frozen=True):
@@ -387,7 +391,10 @@ def pack_use(use: Use) -> bytes:
 
 def unpack_use(value: bytes | None) -> Use:
     """Decode the uses of a record; no uses for anything else."""
-    return Use(*_USE.unpack(value)) if value is not None and len(value) == _USE.size else Use()
+    if value is None or len(value) != _USE.size:
+        return Use()
+    since, uses, last = _USE.unpack(value)
+    return Use(since, uses, last) if 0 <= uses < LARGEST and 0 <= since < LATEST and 0 <= last < LATEST else Use()
 
 
 def days_between(earlier: NDArray[Any], later: int) -> NDArray[Any]:

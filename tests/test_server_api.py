@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from http_server import serving
+from http_server import make_key, serving
 from mnemic.server.endpoint import ENDPOINTS
 from mnemic.server.settings import Settings
 
@@ -69,6 +69,90 @@ def test_sessions_come_in_pages_that_are_complete(client: httpx.Client, order: s
     assert found == {"name": ["a", "b", "c", "d", "e"], "recent": ["e", "c", "d", "a", "b"]}[order]
 
 
+def test_no_session_is_left_out_while_others_write(client: httpx.Client) -> None:
+    def say(name: str) -> None:
+        client.post(f"/api/v1/sessions/{name}/messages", params=SCOPE, json={"role": "user", "content": "hi"})
+
+    names = [f"s{n:02}" for n in range(12)]
+    for name in names:
+        say(name)
+    found: list[str] = []
+    query: dict[str, Any] = {**SCOPE, "order": "recent", "limit": 3}
+    for n in range(12):
+        page = client.get("/api/v1/sessions", params=query).raise_for_status().json()
+        found += [one["name"] for one in page["items"]]
+        if page["cursor"] is None:
+            break
+        query["cursor"] = page["cursor"]
+        say(names[n % 5])
+    assert page["cursor"] is None
+    assert set(found) == set(names)
+
+
+def test_a_cursor_is_of_one_list_and_one_scope(client: httpx.Client) -> None:
+    for scope in ("acme/alice", "acme/bob"):
+        client.post(MESSAGES, params={"scope": scope}, json=[{"role": "user", "content": f"{n}"} for n in range(3)])
+        client.post("/api/v1/memories", params={"scope": scope}, json=[{"text": f"{n}"} for n in range(3)])
+    cursor = client.get("/api/v1/memories", params={**SCOPE, "limit": 1}).json()["cursor"]
+    for path, scope, status in (
+        ("/api/v1/memories", "acme/alice", 200),
+        ("/api/v1/memories", "acme/bob", 422),
+        (MESSAGES, "acme/alice", 422),
+        ("/api/v1/timeline/records", "acme/alice", 422),
+    ):
+        answer = client.get(path, params={"scope": scope, "limit": 1, "cursor": cursor})
+        assert answer.status_code == status, path
+
+
+def test_a_condition_is_kept_or_refused(client: httpx.Client) -> None:
+    client.put("/api/v1/notes/plan", params=SCOPE, json={"value": 1}).raise_for_status()
+    client.post("/api/v1/memories", params=SCOPE, json={"text": "tea", "id": "m"}).raise_for_status()
+    item = {**SCOPE, "kind": "memory", "id": "m"}
+    for status, header, value, method, path, query, body in (
+        (412, "If-Match", '"7"', "PATCH", "/api/v1/notes/plan", SCOPE, {"key": "b"}),
+        (412, "If-Match", '"7"', "PATCH", "/api/v1/items/m", SCOPE, {"pinned": True}),
+        (412, "If-Match", '"7"', "PATCH", "/api/v1/timeline/record", item, {"pinned": True}),
+        (400, "If-Match", "1", "PUT", "/api/v1/notes/plan", SCOPE, {"value": 2}),
+        (400, "If-Match", "*", "PUT", "/api/v1/notes/plan", SCOPE, {"value": 2}),
+        (400, "If-Match", '"1", "2"', "PUT", "/api/v1/notes/plan", SCOPE, {"value": 2}),
+        (400, "If-Match", '"1"', "PUT", "/api/v1/sessions/a/system", SCOPE, {"content": "hi"}),
+        (400, "Idempotency-Key", "k", "PUT", "/api/v1/notes/plan", SCOPE, {"value": 2}),
+        (
+            400,
+            "Idempotency-Key",
+            "k",
+            "POST",
+            "/api/v1/facts",
+            SCOPE,
+            {"subject": "a", "predicate": "b", "object": "c"},
+        ),
+        (200, "If-Match", '"1"', "PATCH", "/api/v1/items/m", SCOPE, {"pinned": True}),
+        (200, "If-Match", '"1"', "PATCH", "/api/v1/notes/plan", SCOPE, {"key": "plan"}),
+    ):
+        answer = client.request(method, path, params=query, json=body, headers={header: value})
+        assert answer.status_code == status, (path, answer.text)
+    assert client.get("/api/v1/notes/plan", params=SCOPE).json()["value"] == 1
+
+
+def test_a_write_outside_the_scope_of_the_key_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'm.db'}"
+    key = make_key(url, "acme", "read", "write", "erase")
+    empty = b'{"format":"mnemic.export/1","scope":"","exported":"2026-01-01T00:00:00Z"}\n{"records":0}\n'
+    with serving(url) as client:
+        for method, path, given in (
+            ("POST", "/api/v1/erase", {"json": {}}),
+            ("DELETE", "/api/v1/facts?subject=a&predicate=b", {}),
+            ("POST", "/api/v1/facts/end", {"json": {"subject": "a", "predicate": "b"}}),
+            ("POST", "/api/v1/memories/used", {"json": {"ids": ["a"]}}),
+            ("POST", "/api/v1/forget", {"json": {"ids": ["a"]}}),
+            ("DELETE", "/api/v1/sessions/a", {}),
+            ("POST", "/api/v1/import", {"content": empty}),
+        ):
+            address = f"{path}{'&' if '?' in path else '?'}scope=other"
+            answer = client.request(method, address, headers={"X-API-Key": key}, **given)
+            assert answer.status_code == 403, (path, answer.text)
+
+
 def test_tool_calls_and_every_other_field_come_back(client: httpx.Client) -> None:
     given: list[dict[str, Any]] = [
         {
@@ -98,7 +182,8 @@ def test_the_same_idempotency_key_adds_once(client: httpx.Client) -> None:
 
     first = add(MESSAGES, {"role": "user", "content": "hello"}, "k1")
     again = add(MESSAGES, {"role": "user", "content": "hello"}, "k1")
-    assert [one["id"] for one in again.json()["messages"]] == [one["id"] for one in first.json()["messages"]]
+    assert again.json() == first.json()
+    assert add(MESSAGES, {"role": "user", "content": "hello"}, "").status_code == 400
     assert add(MESSAGES, {"role": "user", "content": "other"}, "k1").status_code == 409
     add(MESSAGES, {"role": "user", "content": "hello"}, "k1", "acme/bob").raise_for_status()
     assert [len(page) for page in pages(client, MESSAGES)] == [1]

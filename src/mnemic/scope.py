@@ -201,15 +201,17 @@ class AsyncScope:
         importance: float | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
+        if_version: int | None = None,
     ) -> Item:
         """Change the importance, metadata or pin of anything that recall finds here or below.
 
-        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
-        ConflictError if concurrent writes win every attempt.
+        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist, ConflictError if
+        it has another version than `if_version`, if given, or if concurrent writes win every attempt.
         """
+        version = None if if_version is None else check_count(if_version, "if_version")
         changes = {"importance": importance, "meta": metadata, "pinned": pinned}
         given = {name: value for name, value in changes.items() if value is not UNSET}
-        return to_item_of(await self.memories._change(item, given, only=False))
+        return to_item_of(await self.memories._change(item, given, only=False, if_version=version))
 
     async def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.

@@ -342,12 +342,13 @@ class Notes:
         """
         return self._driver.run(self._async.delete(key, if_version=if_version))
 
-    def rename(self, key: str, to: str) -> NoteInfo:
+    def rename(self, key: str, to: str, *, if_version: int | None = None) -> NoteInfo:
         """Change the key of a note of this scope.
 
-        Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
+        Raises NotFoundError if it does not exist, ConflictError if the new key is taken, or if the note has another
+        version than `if_version`, if given.
         """
-        return self._driver.run(self._async.rename(key, to))
+        return self._driver.run(self._async.rename(key, to, if_version=if_version))
 
     def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes of this scope that were last written longer ago than this."""
@@ -830,13 +831,16 @@ class Scope:
     def update(
         self, item: Reference, *, importance: float | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET, pinned: bool | UnsetType = UNSET,
+        if_version: int | None = None,
     ) -> Item:
         """Change the importance, metadata or pin of anything that recall finds here or below.
 
-        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
-        ConflictError if concurrent writes win every attempt.
+        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist, ConflictError if
+        it has another version than `if_version`, if given, or if concurrent writes win every attempt.
         """
-        return self._driver.run(self._async.update(item, importance=importance, metadata=metadata, pinned=pinned))
+        return self._driver.run(self._async.update(
+            item, importance=importance, metadata=metadata, pinned=pinned, if_version=if_version,
+        ))
 
     def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.

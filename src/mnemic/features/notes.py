@@ -168,22 +168,27 @@ class AsyncNotes:
         outcomes = await self._store.write(Write((Delete(self._ref(key), version),)))
         return bool(outcomes[0].removed)
 
-    async def rename(self, key: str, to: str) -> NoteInfo:
+    async def rename(self, key: str, to: str, *, if_version: int | None = None) -> NoteInfo:
         """Change the key of a note of this scope.
 
-        Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
+        Raises NotFoundError if it does not exist, ConflictError if the new key is taken, or if the note has another
+        version than `if_version`, if given.
         """
+        expected = None if if_version is None else check_count(if_version, "if_version")
 
         async def move() -> NoteInfo:
             old = await self._find(key)
             if old is None:
                 raise NotFoundError(f"{self.scope.path!r} has no note {shown(key)}")
-            if to == key:
+            version = old.version if expected is None else expected
+            if to == key and version == old.version:
                 return to_info(old)
-            return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
+            return await self._put(replace(old, key=to), 0, old, Delete(old.ref, version))
 
         return await retried(
-            move, f"renaming the note {shown(key)} in {self.scope.path!r}", retry_on=lambda error: error.key != to
+            move,
+            f"renaming the note {shown(key)} in {self.scope.path!r}",
+            retry_on=lambda error: error.key != to and expected is None,
         )
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:

@@ -8,24 +8,7 @@ from msgspec.structs import replace
 
 from ..checks import check_text
 from ..errors import InvalidValueError, UnreadableStoreError
-from ..records import (
-    AUDIT_KIND,
-    FACT,
-    GUARD,
-    HISTORY,
-    JOURNAL,
-    MEMORY,
-    MESSAGE,
-    NOTE,
-    OF_SESSIONS,
-    PROGRESS,
-    PRUNED,
-    SUMMARY,
-    TITLE,
-    Match,
-    Record,
-    now,
-)  # fmt: skip
+from ..records import HISTORY, JOURNAL, MEMORY, MESSAGE, NOTE, PROGRESS, PRUNED, SUMMARY, TITLE, Match, Record, now
 from ..store.query import Touch
 from .hits import to_item_of
 from .memory_history import to_history_entry
@@ -34,13 +17,10 @@ from .notes import note_settings
 from .settings import session_settings
 
 LOG = logging.getLogger("mnemic")
-IMPORTED = (*OF_SESSIONS, MEMORY, NOTE, FACT, PRUNED, HISTORY, JOURNAL, GUARD, AUDIT_KIND)
-"""Kinds of records that an import takes."""
 
 
 def check_contents(record: Record) -> None:
     """Raise InvalidValueError unless a record to import holds what its kind says."""
-    _check_kind(record.kind)
     if record.importance is not None:
         check_importance(record.importance)
     moment = record.created or now()
@@ -63,18 +43,12 @@ def check_contents(record: Record) -> None:
 
 def check_settings(touch: Touch) -> None:
     """Raise InvalidValueError unless the settings of a stream to import are those of its kind."""
-    _check_kind(touch.kind)
     read = {MESSAGE: session_settings, NOTE: note_settings}.get(touch.kind)
     try:
         if read is not None:
             read(touch.settings)
     except UnreadableStoreError as error:
         raise InvalidValueError(str(error)) from None
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in IMPORTED:
-        raise InvalidValueError(f"records of the kind {kind!r} are not imported; known are {', '.join(IMPORTED)}")
 
 
 def readable(match: Match) -> bool:

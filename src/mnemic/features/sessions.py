@@ -412,7 +412,9 @@ class AsyncSession:
                 if once is None or len(outcomes) != len(messages):
                     return messages
                 return [
-                    replace(message, id=outcome.key) if outcome.key and outcome.key != message.id else message
+                    replace(message, id=outcome.key, timestamp=outcome.created or message.timestamp)
+                    if outcome.key and outcome.key != message.id
+                    else message
                     for message, outcome in zip(messages, outcomes, strict=True)
                 ]
         return messages

@@ -34,7 +34,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..checks import check_name, shown
-from ..errors import ConflictError, InvalidValueError
+from ..errors import AccessDeniedError, ConflictError, InvalidValueError
 from ..memory import AsyncMemory
 from ..records import ScopePath
 from ..scope import AsyncScope
@@ -140,9 +140,12 @@ class Call:
 
     @property
     def once(self) -> str | None:
-        """The `Idempotency-Key`: an id of the call, whose repetition changes nothing; raises InvalidValueError."""
+        """The `Idempotency-Key`: an id of the call, whose repetition changes nothing; raises RequestError."""
         given = self.request.headers.get("Idempotency-Key")
-        return None if given is None else check_name(given, "Idempotency-Key")
+        try:
+            return None if given is None else check_name(given, "Idempotency-Key")
+        except InvalidValueError as error:
+            raise RequestError(400, str(error)) from None
 
     @property
     def if_version(self) -> int | None:
@@ -172,9 +175,9 @@ class Call:
 
 
 def _version(etag: str, name: str) -> int:
-    found = re.fullmatch(r'"?(\d{1,15})"?', etag.strip())
+    found = re.fullmatch(r'"(\d{1,15})"', etag.strip())
     if found is None:
-        raise RequestError(400, f'{name} must be an ETag of this server, such as "3": {shown(etag)}')
+        raise RequestError(400, f'{name} must be one ETag of this server in quotes, such as "3": {shown(etag)}')
     return int(found[1])
 
 
@@ -235,8 +238,12 @@ class Endpoint:
         request = call.request
         if self.right is not None:
             call.require(self.right)
+        self._check_headers(request)
         given: dict[str, Any] = dict(request.path_params)
         query = self._query.decode(request)
+        if self.scoped and self.right in ("write", "erase") and not call.access.scope.holds(call.path):
+            # Also if nothing would be written, so that it does not tell what exists there.
+            raise AccessDeniedError(f"scope {shown(call.path.path)} is not within {shown(call.access.scope.path)}")
         if self.query is not None:
             given["query"] = query
         if self._body is not None:
@@ -248,6 +255,13 @@ class Endpoint:
                 return problem_response(412, " ".join(str(error).split()), current=error.current)
             raise
         return self._response(result)
+
+    def _check_headers(self, request: Request) -> None:
+        """Raise RequestError for a header with a condition that this endpoint would not keep."""
+        if self.method != "GET":
+            for name in get_args(Header):
+                if name in request.headers and name not in self.headers:
+                    raise RequestError(400, f"{self.method} {self.path} does not take the header {name}")
 
     def _response(self, result: Any) -> Response:
         status, headers = self.statuses[0], None

@@ -78,12 +78,13 @@ class RenameBody(Body):
 
 
 @endpoint(
-    "PATCH", "/api/v1/notes/{key:path}", right="write", summary="Rename a note", tag="notes", problems=(404, 409),
+    "PATCH", "/api/v1/notes/{key:path}", right="write", summary="Rename a note", tag="notes",
+    headers=("If-Match",), problems=(404, 409, 412),
     example=Example(path={"key": "plan"}, body={"key": "plans/week"}, answer=examples.NOTE | {"key": "plans/week"}),
 )  # fmt: skip
 async def rename_note(call: Call, key: str, body: RenameBody) -> Answer[NoteInfo]:
-    """Change the key of a note; 409 if the new key is taken."""
-    note = await call.scope.notes.rename(key, body.key)
+    """Change the key of a note; 409 if the new key is taken. With `If-Match: "3"` only if it still has version 3."""
+    note = await call.scope.notes.rename(key, body.key, if_version=call.if_version)
     return Answer(note, version=note.version)
 
 

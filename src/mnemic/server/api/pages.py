@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ...checks import shown
 from ...errors import InvalidValueError
-from ...records import Record
+from ...records import Record, digest_of
 from ...store.protocol import Page
 from ...store.query import Scan
 from ..endpoint import Call, PageQuery
@@ -37,7 +37,7 @@ async def read_page(
     Raises InvalidValueError for a cursor that is not of this scan.
     """
     newest = order == "newest"
-    cursor = decode_cursor(query.cursor, order)
+    cursor = decode_cursor(call, query.cursor, order)
 
     async def some(start: int, count: int) -> tuple[Record, ...]:
         nonlocal cursor
@@ -47,7 +47,7 @@ async def read_page(
 
     found = await read_in_steps(some, query.limit, _size, lambda: cursor is None)
     items = reversed(found) if newest else found
-    return Page(tuple(map(to_item, items)), encode_cursor(cursor, order))
+    return Page(tuple(map(to_item, items)), encode_cursor(call, cursor, order))
 
 
 async def read_in_steps(
@@ -73,19 +73,27 @@ def _size(records: Sequence[Record]) -> int:
     return sum(len(one.text or "") + len(_encode(one.data)) + len(_encode(one.meta)) for one in records)
 
 
-def encode_cursor(place: str | None, order: str) -> str | None:
-    """Return a place in a list as an opaque text; None stays None."""
-    return None if place is None else urlsafe_b64encode(f"{order[0]}{place}".encode()).decode().rstrip("=")
+def encode_cursor(call: Call, place: str | None, order: str) -> str | None:
+    """Return a place in a list of this call's scope as an opaque text; None stays None."""
+    if place is None:
+        return None
+    return urlsafe_b64encode(_list_of(call, order) + place.encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str | None, order: str) -> str | None:
-    """Return the place that a cursor means; raises InvalidValueError if it is not one of this order."""
+def decode_cursor(call: Call, cursor: str | None, order: str) -> str | None:
+    """Return the place that a cursor means; raises InvalidValueError if it is not one of this list and order."""
     if cursor is None:
         return None
     try:
-        place = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)).decode()
+        given = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+        place = given.removeprefix(_list_of(call, order)).decode()
     except ValueError:
         place = ""
-    if not place.startswith(order[0]) or encode_cursor(place[1:], order) != cursor:
+    if encode_cursor(call, place, order) != cursor:
         raise InvalidValueError(f"cursor must be that of the page before, of the same list: {shown(cursor)}")
-    return place[1:]
+    return place
+
+
+def _list_of(call: Call, order: str) -> bytes:
+    """Return a few bytes that differ between lists, scopes and orders."""
+    return digest_of((call.request.url.path, call.path.path, order))[:6]

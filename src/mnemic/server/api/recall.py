@@ -188,25 +188,29 @@ async def build_context(call: Call, body: ContextBody) -> ContextOut:
 
 
 @endpoint(
-    "GET", "/api/v1/items/{id:path}", right="read", summary="Get anything by its id", tag="recall", problems=(404,),
+    "GET", "/api/v1/items/{id:path}", right="read", summary="Get anything by its id", tag="recall", status=(200, 304),
+    headers=("If-None-Match",), problems=(404,),
     example=Example(path={"id": "sleep"}, answer=examples.ITEM),
 )  # fmt: skip
 async def get_item(call: Call, id: str, query: ItemQuery) -> Answer[ItemOut]:
     """A message, memory, note, fact or summary as it is stored, in the scope or below; its version is the `ETag`."""
     record = await _item(call, id, query.kind)
-    return Answer(item_out(record), version=record.version)
+    return Answer(item_out(record), version=record.version, status=304 if call.knows(record.version) else 200)
 
 
 @endpoint(
     "PATCH", "/api/v1/items/{id:path}", right="write", summary="Change anything by its id", tag="recall",
-    problems=(404, 409),
+    headers=("If-Match",), problems=(404, 409, 412),
     example=Example(path={"id": "sleep"}, body={"pinned": True}, answer=examples.ITEM | {"pinned": True}),
 )  # fmt: skip
 async def update_item(call: Call, id: str, query: ItemQuery, body: ItemChanges) -> Answer[ItemOut]:
-    """Change the importance, metadata or pin of anything that recall finds, in the scope or below."""
+    """Change the importance, metadata or pin of anything that recall finds, in the scope or below.
+
+    With `If-Match: "1"` only if it still has version 1.
+    """
     ref = (await _item(call, id, query.kind)).ref
     given: dict[str, Any] = {name: value for name, value in asdict(body).items() if value is not UNSET}
-    await call.scope.update(ref, **given)
+    await call.scope.update(ref, **given, if_version=call.if_version)
     record = await _read(call, ref)
     return Answer(item_out(record), version=record.version)
 

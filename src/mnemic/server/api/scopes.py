@@ -54,11 +54,11 @@ class ErasedOut(Struct, kw_only=True):
 )  # fmt: skip
 async def list_scopes(call: Call, query: PageQuery) -> Page[ScopeOut]:
     """The scopes, here and below, that are not empty, in order of their paths, each with its own counts."""
-    after = decode_cursor(query.cursor, "path")
+    after = decode_cursor(call, query.cursor, "path")
     left = [one for one in await call.scope.scopes() if after is None or one.scope.path > after]
     items = left[: query.limit]
     more = items[-1].scope.path if len(left) > len(items) else None
-    return Page(tuple(map(scope_out, items)), encode_cursor(more, "path"))
+    return Page(tuple(map(scope_out, items)), encode_cursor(call, more, "path"))
 
 
 @endpoint(

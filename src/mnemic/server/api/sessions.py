@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, json
 from msgspec.structs import asdict
 
 from ...checks import shown
 from ...errors import NotFoundError
-from ...features.listing import session_page
+from ...features.listing import SessionInfo, session_page
 from ...features.sessions import AsyncSession
 from ...features.settings import Retention
 from ...store.protocol import Page
@@ -69,18 +70,51 @@ def session_of(call: Call, name: str) -> AsyncSession:
     example=Example(answer=examples.page(examples.SESSION)),
 )  # fmt: skip
 async def list_sessions(call: Call, query: SessionsQuery) -> Page[SessionOut]:
-    """The sessions of the scope and below that have messages, with titles, counts, tokens and times."""
-    cursor = decode_cursor(query.cursor, query.order)
+    """The sessions of the scope and below that have messages, with titles, counts, tokens and times.
+
+    With `order=recent`, a session that gets a message while the pages are read comes again at the end, so that none is
+    left out.
+    """
+    cursor = decode_cursor(call, query.cursor, query.order)
     if query.order == "name":
         page = await session_page(call.store, call.path, query.limit, cursor)
-        return Page(tuple(map(session_out, page.items)), encode_cursor(page.cursor, query.order))
-    # Any message changes this order, so that all are read; a page begins after the session of the last one.
-    every = sorted(await call.scope.sessions.list(), key=lambda one: (one.last_activity, one.scope.path), reverse=True)
-    keys = [f"{one.last_activity.isoformat()} {one.scope.path}" for one in every]
-    left = [one for one, key in zip(every, keys, strict=True) if cursor is None or key < cursor]
-    items = left[: query.limit]
-    more = f"{items[-1].last_activity.isoformat()} {items[-1].scope.path}" if len(left) > len(items) else None
-    return Page(tuple(map(session_out, items)), encode_cursor(more, query.order))
+        return Page(tuple(map(session_out, page.items)), encode_cursor(call, page.cursor, query.order))
+    # Any message changes this order, so that all are read.
+    every = await call.scope.sessions.list()
+    start = max((one.last_activity for one in every), default=call.store.clock())
+    place = RecentPlace(start) if cursor is None else json.decode(cursor, type=RecentPlace)
+    items, rest = _recent(every, place, query.limit)
+    more = None if rest is None else json.encode(rest).decode()
+    return Page(tuple(map(session_out, items)), encode_cursor(call, more, query.order))
+
+
+class RecentPlace(Struct, frozen=True, array_like=True):
+    """A place in the list of recent sessions: the newest time at its start, and the last session.
+
+    Without a time of that, it is among those that got a message since, which come last, by path.
+    """
+
+    start: datetime
+    path: str | None = None
+    time: datetime | None = None
+
+
+def _recent(every: list[SessionInfo], place: RecentPlace, limit: int) -> tuple[list[SessionInfo], RecentPlace | None]:
+    """Return the next sessions of a list of recent ones, and the place after them; None at the end."""
+    moved = sorted((one for one in every if one.last_activity > place.start), key=lambda one: one.scope.path)
+    if place.path is not None and place.time is None:
+        left = [one for one in moved if one.scope.path > (place.path or "")]
+        items = left[:limit]
+        return items, RecentPlace(place.start, items[-1].scope.path) if len(left) > limit else None
+    before = [one for one in every if one.last_activity <= place.start]
+    if place.time is not None:
+        last = (place.time, place.path)
+        before = [one for one in before if (one.last_activity, one.scope.path) < last]
+    before.sort(key=lambda one: (one.last_activity, one.scope.path), reverse=True)
+    items = before[:limit]
+    if len(before) > limit:
+        return items, RecentPlace(place.start, items[-1].scope.path, items[-1].last_activity)
+    return items, RecentPlace(place.start, "") if moved else None
 
 
 @endpoint(

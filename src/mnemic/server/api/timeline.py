@@ -194,14 +194,14 @@ async def timeline_records(call: Call, query: RecordsQuery) -> Page[RecordOut]:
     since = None if query.since is None else check_time(query.since, "since")
     until = None if query.until is None else check_time(query.until, "until")
     found.keep(since, until)
-    refs, place = found.newest(query.limit, _place(query.cursor))
+    refs, place = found.newest(query.limit, _place(call, query.cursor))
     records = await call.store.read(refs)
-    cursor = None if place is None else encode_cursor(json.encode(place).decode(), "time")
+    cursor = None if place is None else encode_cursor(call, json.encode(place).decode(), "time")
     return Page(tuple(record_out(record) for record in records if record is not None), cursor)
 
 
-def _place(cursor: str | None) -> Place | None:
-    place = decode_cursor(cursor, "time")
+def _place(call: Call, cursor: str | None) -> Place | None:
+    place = decode_cursor(call, cursor, "time")
     try:
         return None if place is None else json.decode(place, type=Place)
     except ValidationError:
@@ -233,16 +233,19 @@ class ChangeBody(Body):
 
 @endpoint(
     "PATCH", "/api/v1/timeline/record", right="write", summary="Change a record of any kind", tag="timeline",
-    problems=(404, 409),
+    headers=("If-Match",), problems=(404, 409, 412),
     example=Example(
         query={"kind": "memory", "id": "sleep"}, body={"pinned": True},
         answer={**examples.RECORD, "pinned": True, "version": 2},
     ),
 )  # fmt: skip
 async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> RecordDetail:
-    """Change the importance or the pin of a record of exactly this scope; the answer is the record."""
+    """Change the importance or the pin of a record of exactly this scope; the answer is the record.
+
+    With `If-Match: "1"` only if it still has version 1.
+    """
     found = await _find(call, query)
-    await call.scope.update(found, importance=body.importance, pinned=body.pinned)
+    await call.scope.update(found, importance=body.importance, pinned=body.pinned, if_version=call.if_version)
     return await _detail(call, await _find(call, query))
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from http_server import serving
-from mnemic.server.endpoint import ENDPOINTS
+from mnemic.server.app import all_endpoints
 from mnemic.server.problems import TYPE
 
 BAD: list[dict[str, Any]] = [
@@ -47,11 +47,8 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-READS = [one for one in ENDPOINTS if one.method == "GET" and one.path.startswith("/api/v1/") and one.scoped]
-QUERIES: dict[str, dict[str, Any]] = {
-    "list_similar": {"text": "coffee"}, "find_path": {"start": "a", "end": "c"}, "list_neighbors": {"name": "a"},
-    "get_window": {"max_tokens": 1000}, "get_fit": {"max_tokens": 1000}, "recall_by_address": {"query": "coffee"},
-}  # fmt: skip
+READS = [one for one in all_endpoints() if one.method == "GET" and one.path.startswith("/api/v1/") and one.scoped]
+QUERY = {"text": "coffee", "query": "coffee", "start": "a", "end": "c", "name": "a", "max_tokens": 1000}
 
 
 @pytest.mark.parametrize("scope", ["", "acme", "acme/alice", "globex", "globex/bob"])
@@ -64,13 +61,9 @@ def test_no_read_fails_without_saying_why(client: httpx.Client, scope: str) -> N
         for id in ("m2", "f1", "i1", "n1", "b"):
             path = one.path.replace("{name}", name).replace("{id:path}", id).replace("{key:path}", id)
             for kind in ("message", "fact", "memory", "note") if one.path.endswith("/record") else ("",):
-                query: dict[str, Any] = {
-                    "scope": scope,
-                    **QUERIES.get(one.name, {}),
-                    **({"kind": kind, "id": id} if kind else {}),
-                }
-                if "query" in getattr(one.query, "__struct_fields__", ()):
-                    query["query"] = "coffee"
+                known = getattr(one.query, "__struct_fields__", ())
+                query = {"scope": scope, **{name: value for name, value in QUERY.items() if name in known}}
+                query |= {"kind": kind, "id": id} if kind else {}
                 answer = client.get(path.replace("{source:path}", id), params=query)
                 if answer.status_code == 500:
                     assert answer.json()["type"] == f"{TYPE}unreadable-store", (path, answer.text)

@@ -1,4 +1,4 @@
-"""Whether a record holds what its kind says, before it is imported or shown beside others."""
+"""Checks that a record holds what its kind says, before it is imported or shown beside others."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def client() -> Iterator[httpx.Client]:
 
 
 READS = [one for one in all_endpoints() if one.method == "GET" and one.path.startswith("/api/v1/") and one.scoped]
-QUERY = {"text": "coffee", "query": "coffee", "start": "a", "end": "c", "name": "a", "max_tokens": 1000}
+QUERY: dict[str, Any] = {"text": "coffee", "query": "coffee", "start": "a", "end": "c", "name": "a", "max_tokens": 1000}
 
 
 @pytest.mark.parametrize("scope", ["", "acme", "acme/alice", "globex", "globex/bob"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from threading import Thread
@@ -74,6 +75,50 @@ def test_the_graph_is_drawn_and_follows_time(dashboard: Dashboard, api: httpx.Cl
         page.get_by_role("button", name="Now", exact=True).click()
         expect(page.get_by_role("row")).to_have_count(4)
         visit.check_accessibility()
+
+
+def test_the_time_is_in_the_address(dashboard: Dashboard, api: httpx.Client) -> None:
+    with dashboard.visit() as visit:
+        page = opened(visit)
+        page.get_by_role("button", name="Change before").click()
+        page.wait_for_url("**at=2026-01-31T00**")
+        page.get_by_role("button", name="Ann", exact=True).click()
+        page.reload()
+        expect(page.get_by_text("2026-01-31 00:00")).to_be_visible()
+        expect(page.get_by_role("region", name="Ann")).to_be_visible()
+        page.get_by_role("button", name="Now", exact=True).click()
+        page.wait_for_url(lambda url: "at=" not in url)
+
+
+ARRANGED = """(graph) => new Promise((done, fail) => {
+    const worker = new Worker("facts/layout_worker.js", { type: "module" });
+    worker.onerror = fail;
+    worker.onmessage = ({ data }) => data.done && done({ x: [...data.x], y: [...data.y], box: data.box });
+    worker.postMessage(graph);
+})"""
+"""Arranges a graph as the page does."""
+
+
+def test_names_and_arrows_of_separate_parts_can_be_read(dashboard: Dashboard) -> None:
+    """Ten pairs and a chain of four: no name covers another, and no arrow is too short for its text."""
+    links = [(2 * n, 2 * n + 1) for n in range(10)] + [(20, 21), (21, 22), (22, 23)]
+    graph = {
+        "xs": [10.0 * (n % 5) for n in range(24)], "ys": [7.0 * (n // 5) + n % 3 for n in range(24)],
+        "sizes": [5] * 24, "widths": [70] * 24, "edges": [end for link in links for end in link],
+        "lengths": [100] * len(links), "stage": [600, 400], "rounds": 300, "small": True,
+    }  # fmt: skip
+    with dashboard.visit() as visit:
+        page = visit.open("facts")
+        found = page.evaluate(ARRANGED, graph)
+        again = page.evaluate(ARRANGED, graph)
+    assert found == again
+    places = list(zip(found["x"], found["y"], strict=True))
+    for n, (x, y) in enumerate(places):
+        assert [other for other in places[n + 1 :] if abs(other[0] - x) < 70 and abs(other[1] - y) < 18] == []
+        assert found["box"]["x"][0] < x < found["box"]["x"][1]
+        assert found["box"]["y"][0] < y < found["box"]["y"][1]
+    for start, end in links:
+        assert math.dist(places[start], places[end]) > 95
 
 
 def test_a_node_is_found_and_shows_its_facts_and_their_source(dashboard: Dashboard, api: httpx.Client) -> None:

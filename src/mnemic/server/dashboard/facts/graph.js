@@ -7,6 +7,8 @@ import { Button, html } from "../ui.js";
 const TURN = 2.399963; // the golden angle: a spiral without overlaps to begin with
 const MANY = 300;
 const LABELED = 40; // A graph with at most so many names shows all of them.
+const [TEXT, EDGE_TEXT] = [12, 11]; // sizes of the texts of names and arrows
+const PADDING = 24;
 
 /** Whether a fact was true at a time in milliseconds. */
 export const trueAt = (fact, at) => fact.begins <= at && at < fact.ends;
@@ -49,44 +51,87 @@ function build(facts) {
   return graph;
 }
 
-/** Arrange a graph in a worker; `onStep` is called after each part of the work. Returns a function that stops it. */
-function arrange(graph, onStep) {
+/** What an arrow says: the predicates of its facts. */
+const said = (facts) => [...new Set(facts.map((fact) => fact.predicate))].join(", ").slice(0, 60);
+
+/**
+ * Arrange a graph in a worker, for a stage of a width and height; `onStep` gets the box of the drawing after each part of the
+ * work, and whether it is done. Returns a function that stops it.
+ */
+function arrange(graph, stage, font, onStep) {
   const names = graph.nodes();
+  const small = graph.order <= LABELED;
+  const pen = document.createElement("canvas").getContext("2d");
+  const width = (text, size) => ((pen.font = `500 ${size}px ${font}`), pen.measureText(text).width);
   const places = new Map(names.map((name, i) => [name, i]));
-  const edges = [];
-  graph.forEachEdge((_, __, source, target) => source !== target && edges.push(places.get(source), places.get(target)));
+  const [edges, lengths] = [[], []];
+  graph.forEachEdge((_, { facts }, source, target, from, to) => {
+    if (source === target) return;
+    edges.push(places.get(source), places.get(target));
+    const names = Math.min(160, (width(from.label, TEXT) + width(to.label, TEXT)) / 2 + 16);
+    lengths.push(small ? Math.max(names, Math.min(180, width(said(facts), EDGE_TEXT)) + from.size + to.size + 28) : 60);
+  });
   const worker = new Worker(new URL("./layout_worker.js", import.meta.url), { type: "module" });
   worker.onmessage = ({ data }) => {
     graph.updateEachNodeAttributes((name, given) => ({ ...given, x: data.x[places.get(name)], y: data.y[places.get(name)] }), { attributes: ["x", "y"] });
-    onStep(data.done);
+    onStep(data.box, data.done);
     if (data.done) worker.terminate();
   };
   const all = (attribute) => Float32Array.from(names, (name) => graph.getNodeAttribute(name, attribute));
-  worker.postMessage({ xs: all("x"), ys: all("y"), sizes: all("size"), edges, rounds: names.length > MANY ? 60 : 300 });
+  const widths = names.map((name) => (small ? width(graph.getNodeAttribute(name, "label"), TEXT) + 6 : 0));
+  worker.postMessage({ xs: all("x"), ys: all("y"), sizes: all("size"), edges, lengths, widths, small, stage, rounds: names.length > MANY ? 60 : 300 });
   return () => worker.terminate();
 }
 
-/** Draw a name: with a halo, so that it can be read over lines, or in a box if it is pointed at. */
+/** Draw a name below its node: with a halo, so that it can be read over lines, or in a box if it is pointed at. */
 function drawLabel(context, { label, x, y, size: radius }, { labelSize: size, labelFont }, colors, boxed) {
   if (!label) return;
   context.font = `${boxed ? 600 : 500} ${size}px ${labelFont}`;
-  const left = x + radius + 4;
+  const left = x - context.measureText(label).width / 2;
+  const middle = y + radius + 4 + size / 2;
   if (boxed) {
     context.fillStyle = colors.surface;
     context.strokeStyle = colors["line-strong"];
     context.lineWidth = 1;
     context.beginPath();
-    context.roundRect(left - 4, y - size / 2 - 4, context.measureText(label).width + 8, size + 8, 4);
+    context.roundRect(left - 4, middle - size / 2 - 3, context.measureText(label).width + 8, size + 7, 4);
     context.fill();
     context.stroke();
   } else {
     context.strokeStyle = colors.surface;
     context.lineWidth = 3;
     context.lineJoin = "round";
-    context.strokeText(label, left, y + size / 3);
+    context.strokeText(label, left, middle + size / 3);
   }
   context.fillStyle = colors.text;
-  context.fillText(label, left, y + size / 3);
+  context.fillText(label, left, middle + size / 3);
+}
+
+/** Draw what an arrow says, along it; of two arrows between the same names, each at its own side. */
+function drawEdgeLabel(context, { label }, source, target, { edgeLabelSize: size, edgeLabelFont }, colors, both) {
+  if (!label) return;
+  context.font = `${size}px ${edgeLabelFont}`;
+  const [dx, dy] = [target.x - source.x, target.y - source.y];
+  const length = Math.hypot(dx, dy);
+  const free = length - source.size - target.size;
+  let text = label;
+  if (context.measureText(text).width > free * 1.3)
+    while (text && context.measureText(`${text}…`).width > free) text = text.slice(0, -1);
+  if (text.length < Math.min(3, label.length)) return;
+  if (text !== label) text += "…";
+  const turned = dx < 0;
+  context.save();
+  context.translate((source.x + target.x) / 2 + (dx / length) * (source.size - target.size) * 0.5, (source.y + target.y) / 2 + (dy / length) * (source.size - target.size) * 0.5);
+  context.rotate(Math.atan2(dy, dx) + (turned ? Math.PI : 0));
+  const up = size / 3 - (both ? (turned ? -1 : 1) * (size / 2 + 2) : 0);
+  const left = -context.measureText(text).width / 2;
+  context.strokeStyle = colors.surface;
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.strokeText(text, left, up);
+  context.fillStyle = colors.muted;
+  context.fillText(text, left, up);
+  context.restore();
 }
 
 const TOKENS = ["text", "muted", "surface", "line", "line-strong", "accent", "c1", "c9"];
@@ -117,20 +162,20 @@ export function FactGraph({ facts, at, selected, onSelect }) {
         allowInvalidContainer: true,
         defaultEdgeType: "arrow",
         labelFont: getComputedStyle(document.body).fontFamily,
-        labelSize: 12,
+        labelSize: TEXT,
         labelDensity: 0.7,
         labelRenderedSizeThreshold: 5,
         edgeLabelFont: getComputedStyle(document.body).fontFamily,
-        edgeLabelSize: 11,
-        edgeLabelColor: { color: colors.muted },
+        edgeLabelSize: EDGE_TEXT,
         renderEdgeLabels: true,
         zIndex: true,
         minEdgeThickness: 1,
         minCameraRatio: 0.02,
         maxCameraRatio: 4,
-        stagePadding: 60,
+        stagePadding: PADDING,
         defaultDrawNodeLabel: (context, data, settings) => drawLabel(context, data, settings, colors, false),
         defaultDrawNodeHover: (context, data, settings) => drawLabel(context, data, settings, colors, true),
+        defaultDrawEdgeLabel: (context, data, source, target, settings) => drawEdgeLabel(context, data, source, target, settings, colors, graph.hasEdge(target.key, source.key)),
         nodeReducer: (name, data) => {
           const visible = data.facts.some((fact) => trueAt(fact, now.current.at)) || name === now.current.selected;
           const close = near(name);
@@ -152,7 +197,7 @@ export function FactGraph({ facts, at, selected, onSelect }) {
             ...data,
             hidden: !shown.length,
             color: close && center ? colors.accent : close ? colors["line-strong"] : colors.line,
-            label: close && (small || few(center)) ? [...new Set(shown.map((fact) => fact.predicate))].join(", ").slice(0, 60) : null,
+            label: close && (small || few(center)) ? said(shown) : null,
             forceLabel: close && (small || few(center)),
             zIndex: close ? 1 : 0,
           };
@@ -174,14 +219,18 @@ export function FactGraph({ facts, at, selected, onSelect }) {
     drawn.on("leaveNode", () => hover(null));
     const themed = () => {
       colors = tokens();
-      drawn.setSetting("edgeLabelColor", { color: colors.muted });
       drawn.refresh();
     };
     window.addEventListener("mnemic-theme", themed);
     const system = window.matchMedia("(prefers-color-scheme: dark)");
     system.addEventListener("change", themed);
     setReady(false);
-    const stop = arrange(graph, setReady);
+    const stage = [place.current.clientWidth, place.current.clientHeight].map((size) => Math.max(100, size - 2 * PADDING));
+    const stop = arrange(graph, stage, getComputedStyle(document.body).fontFamily, (box, done) => {
+      drawn.setCustomBBox(box);
+      drawn.refresh();
+      setReady(done);
+    });
     return () => {
       stop();
       window.removeEventListener("mnemic-theme", themed);

@@ -1,10 +1,10 @@
 // Facts: who and what is known, how it is connected, when that was true, and where it came from.
-import { useMemo, useState } from "../vendor/preact.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { get, inPath } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
 import { add, change, correct, drop, end, find, read } from "../facts/changes.js";
 import { FactGraph, namesOf, trueAt } from "../facts/graph.js";
-import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Table, Tabs, Text, Time, attempt, day, html, minute, number, percent, plural, toast, useLoad } from "../ui.js";
+import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Table, Tabs, Text, Time, attempt, day, html, minute, number, percent, plural, toast, useLoad, useRested } from "../ui.js";
 
 const MOST = 2000;
 const ROWS = 100;
@@ -33,7 +33,15 @@ export default function Facts({ scope, params, go, who }) {
 
 function View({ graph, scope, params, go, reload, onEdit }) {
   const [more, setMore] = useState([]);
-  const [at, setAt] = useState(null); // null: now, which moves on
+  const parsed = Date.parse(params.at ?? "");
+  const [at, setMoment] = useState(Number.isNaN(parsed) ? null : parsed); // null: now, which moves on
+  const latest = useRef(params);
+  latest.current = params;
+  const rested = useRested(at, 250); // a slider that is moved would fill the history of the browser
+  useEffect(() => {
+    const text = rested === null ? null : new Date(rested).toISOString();
+    if ((latest.current.at ?? null) !== text) go(null, { ...latest.current, at: text }, { replace: true });
+  }, [rested]);
   const facts = useMemo(() => {
     const known = new Map([...more, ...graph.facts].map((fact) => [fact.id, fact]));
     return [...known.values()].sort((a, b) => a.begins - b.begins);
@@ -63,7 +71,7 @@ function View({ graph, scope, params, go, reload, onEdit }) {
         options=${[["graph", "Graph"], ["table", "Table"]]} />
       <${Search} names=${names} onText=${(text) => attempt(() => search(text))} />
     </div>
-    <${TimeBar} facts=${facts} at=${at} now=${now} onAt=${setAt} valid=${valid.length} />
+    <${TimeBar} facts=${facts} at=${at} now=${now} onAt=${setMoment} valid=${valid.length} />
     ${graph.total > facts.length && html`<p class="muted small">Showing the newest ${number(facts.length)} of ${number(graph.total)} facts. Search a name to load all of its facts.</p>`}
     <div class="facts-body ${view === "table" && !selected ? "alone" : ""}">
       <${Card} flush class="card flush stacked">

@@ -367,6 +367,8 @@ class AccessMiddleware:
         if given in self._known_hosts:
             return
         host = _bare(given)
+        if "@" in given:
+            raise RequestError(421, f"This server is not {shown(given)}: allowed_hosts lists its names.")
         if host not in self._hosts and not self._is_address(host):
             raise RequestError(421, f"This server is not {shown(host)}: allowed_hosts lists its names.")
         if len(self._known_hosts) < MAX_HOSTS:

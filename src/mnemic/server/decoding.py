@@ -41,13 +41,8 @@ class QueryDecoder:
                 raise RequestError(400, f"the query has {shown(name)} more than once")
             else:
                 given[name] = value if reader is None else reader(value)
-        if (
-            self._scoped
-            and "scope" not in self._readers
-            and given.pop("scope", None) is None
-            and self._scoped == "named"
-        ):
-            raise RequestError(400, "the query needs a scope")
+        if self._scoped and "scope" not in self._readers and not given.pop("scope", None) and self._scoped == "named":
+            raise RequestError(400, "the query needs a scope; / is everything")
         if self._type is None:
             if given:
                 raise RequestError(400, f"the query has an unknown parameter: {shown(next(iter(given)))}")

@@ -131,7 +131,7 @@ class Call:
     def path(self) -> ScopePath:
         """The scope of `?scope=`, by default that of the key; raises InvalidValueError."""
         given = self.request.query_params.get("scope")
-        return self.access.scope if given is None else ScopePath(given)
+        return self.access.scope if given is None else ScopePath("" if given == "/" else given)
 
     @cached_property
     def scope(self) -> AsyncScope:

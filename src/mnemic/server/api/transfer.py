@@ -9,6 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from ...errors import InvalidValueError
 from ...event_loop import off_loop
 from ...features.export import export_lines
 from ...features.importing import Imported
@@ -75,6 +76,8 @@ async def import_file(call: Call, query: ImportQuery) -> Imported:
                 await off_loop(partial(file.writelines, waiting))
                 waiting = []
         file.writelines(waiting)
+        if not size:
+            raise InvalidValueError("the body is empty")
         file.seek(0)
         target = call.memory if call.request.query_params.get("scope") is None else call.scope
         return await target.import_from(file, format=query.format, overwrite=query.overwrite, dry_run=query.dry_run)

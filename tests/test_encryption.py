@@ -320,7 +320,7 @@ def test_the_store_below_does_not_search() -> None:
         capabilities = frozenset(Capability)
 
     store = EncryptLayer(Searching(), KEY)
-    assert store.capabilities == frozenset(Capability) - {Capability.NEAREST}
+    assert store.capabilities == frozenset(Capability) - {Capability.NEAREST, Capability.SEARCH}
 
 
 def test_a_companion_index_is_refused(file_url: str) -> None:

@@ -139,7 +139,7 @@ def test_a_server_that_is_not_there_is_logged_without_its_password(caplog: pytes
         with pytest.raises(StoreUnavailableError):
             mnemic.open(url)
     told = logged(caplog)
-    assert [level for level, _ in told] == ["WARNING", "WARNING"]
+    assert [level for level, _ in told] == ["WARNING"] * 3
     assert all("***@127.0.0.1:1" in text and SECRET not in text for _, text in told)
 
 
@@ -241,7 +241,8 @@ def test_every_logger_is_documented() -> None:
     page = (ROOT / "docs" / "logging.md").read_text()
     sources = (ROOT / "src" / "mnemic").rglob("*.py")
     names = {name for file in sources for name in re.findall(r"getLogger\((.*?)\)", file.read_text())}
-    assert names == {f'"{name}"' for name in re.findall(r"^\| `(mnemic\.\w+)` \|", page, re.M)}
+    names.discard("name")  # in the server's setup of logging, which sets handlers and logs nothing
+    assert names == {f'"{name}"' for name in re.findall(r"^\| `(mnemic\.[\w.]+)` \|", page, re.M)}
 
 
 def everything(memory: mnemic.Memory) -> None:

@@ -21,6 +21,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+import mnemic
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis.client import NotSentError, explain
 from mnemic.backends.redis.codec import WRITE, Keys
@@ -42,6 +43,7 @@ from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from servers import valkey
 from servers.keyserver import KeyServer
 from servers.processes import HOST
+from servers.stores import empty_store
 
 
 @contextmanager
@@ -603,3 +605,14 @@ def test_several_processes_append_to_one_session_and_one_is_killed(harness: Harn
 def test_the_driver_is_loaded_only_when_it_is_used() -> None:
     code = "import sys, mnemic; mnemic.open('memory://').close(); assert 'redis' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["valkey", "redis8"])
+def test_several_open_a_new_store_at_once(name: str, tmp_path: Path) -> None:
+    async def test(url: str) -> None:
+        opened = await asyncio.gather(*(mnemic.open_async(url) for _ in range(8)))
+        await asyncio.gather(*(memory.close() for memory in opened))
+
+    for _ in range(3):
+        with empty_store(name, tmp_path) as url:
+            asyncio.run(test(url))

@@ -226,12 +226,13 @@ class AsyncSession:
         A dict without a timestamp keeps the old one. Images are as in `add_many`. Raises NotFoundError if there is no
         such message, InvalidValueError without an id, ConflictError if concurrent writes win every attempt.
         """
-        fields = (
-            {name: getattr(message, name) for name in Message.__struct_fields__}
-            if isinstance(message, Message)
-            else message
-        )
-        id = check_name(dict(fields).get("id"), "id")
+        if isinstance(message, Message):
+            fields: Mapping[str, Any] = {name: getattr(message, name) for name in Message.__struct_fields__}
+        elif isinstance(message, Mapping):
+            fields = message
+        else:
+            raise InvalidValueError(f"a message is a Message or a dict, not {shown(message)}")
+        id = check_name(fields.get("id"), "id")
 
         async def change() -> Message:
             old = await self._record(id)

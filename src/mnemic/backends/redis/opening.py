@@ -121,8 +121,12 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
 
 async def _check_format(client: RedisClient, keys: Keys) -> None:
     """Check that the store's format is readable, and record it in an empty one."""
-    found = await client.read("GET", keys.format) or await client.read("SET", keys.format, FORMAT, "NX", "GET")
-    if found not in (None, FORMAT):
+    found = await client.read("GET", keys.format)
+    if found is None:
+        # Another process may do the same at this moment; SET with GET would not tell what it wrote through redis-py.
+        await client.read("SET", keys.format, FORMAT, "NX")
+        found = await client.read("GET", keys.format)
+    if found != FORMAT:
         raise NewerSchemaError(
             f"{client.url} was written by a newer version of Mnemic, in format {found!r}; install that one"
         )

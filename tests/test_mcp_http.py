@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -19,6 +20,9 @@ from mcp_clients import NODE, PACKAGES, data, run
 from mnemic.mcp import PROFILES, build_server
 from mnemic.mcp.server import Context
 from mnemic.mcp.tools import Answer, Call, Tool, object_schema
+from mnemic.server.connection import connections
+from mnemic.server.observing import Figures
+from mnemic.server.settings import Settings
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "mcp.md"
 
@@ -35,7 +39,8 @@ async def served(*profiles: str) -> AsyncIterator[tuple[str, mnemic.AsyncMemory]
         server = build_server(scope_of, profiles)
         app = server.streamable_http_app(streamable_http_path="/mcp/{scope:path}")
         with socket.create_server(("127.0.0.1", 0)) as port:
-            http = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+            protocol: Any = connections(Settings(), Figures())  # of `mnemic serve`
+            http = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error"))
             serving = asyncio.create_task(http.serve([port]))
             try:
                 yield f"http://127.0.0.1:{port.getsockname()[1]}/mcp", memory

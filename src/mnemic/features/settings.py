@@ -124,7 +124,7 @@ KINDS_BESIDE = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "funct
 
 
 class KnownSession:
-    """What this process knows of a session, for all handles of it; every write checks that it still holds."""
+    """Knowledge of this process about a session, for all its handles; every write checks that it still holds."""
 
     __slots__ = ("candidates", "last_user", "stored", "totals")
 
@@ -145,7 +145,7 @@ _known: WeakKeyDictionary[Store, dict[ScopePath, KnownSession]] = WeakKeyDiction
 
 
 def known_session(store: Store, scope: ScopePath) -> KnownSession:
-    """Return what is known of a session: a program that makes a handle for each message need not learn it again."""
+    """Return the knowledge about a session: with a new handle for each message, it is not read each time."""
     sessions = _known.setdefault(store, {})
     # Without a lock: two threads at once may each learn it.
     found = sessions.pop(scope, None)

@@ -68,6 +68,10 @@ class Connection(HttpToolsProtocol):
         self._has_begun = True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; httptools leaves white space at the end of its value, which is not part of it."""
+        super().on_header(name, value.strip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Begin a request."""
         self._in_head = False

@@ -245,3 +245,18 @@ def test_of_too_many_facts_the_newest_are_shown_and_a_search_loads_the_others(br
             page.get_by_role("combobox", name="Find a name").fill("nobody")
             page.get_by_role("button", name="Find").click()
             expect(page.get_by_text("No fact mentions “nobody”.")).to_be_visible()
+
+
+def test_numbers_of_a_fact_outlive_a_deletion_and_its_undo(dashboard: Dashboard) -> None:
+    metadata = '"metadata":{"big":9007199254740993,"f":1.0}'
+    with httpx.Client(base_url=f"{dashboard.address}/api/v1", params={"scope": "numbers"}) as client:
+        body = f'{{"subject":"Ann","predicate":"has","object":"42",{metadata}}}'
+        client.post("/facts", content=body, headers={"Content-Type": "application/json"}).raise_for_status()
+        with dashboard.visit() as visit:
+            page = visit.open("facts", scope="numbers", name="Ann")
+            page.get_by_role("region", name="Ann").get_by_role("button", name="Delete").click()
+            page.get_by_role("button", name="Undo").wait_for()
+            assert client.get("/facts").json()["items"] == []
+            page.get_by_role("button", name="Undo").click()
+            page.get_by_text("Undone").wait_for()
+        assert metadata in client.get("/facts").text

@@ -202,6 +202,27 @@ def test_a_name_that_no_address_can_have_is_refused_before_a_request(
     api.post("/forget", json={"ids": [key]})
 
 
+def test_undoing_a_deletion_restores_everything_that_was_written(dashboard: Dashboard, api: httpx.Client) -> None:
+    body = {
+        "value": 1,
+        "description": "d",
+        "metadata": {"tag": "x"},
+        "source": "agent",
+        "created": "2020-02-03T04:05:06Z",
+    }
+    api.put("/notes/old", json=body).raise_for_status()
+    before = api.get("/notes/old").json()
+    assert before["created"] == "2020-02-03T04:05:06Z"
+    with dashboard.visit() as visit:
+        page = visit.open("notes", key="old", **WHERE)
+        page.get_by_role("button", name="Delete this note").click()
+        page.locator(".toast", has_text="Deleted").get_by_role("button", name="Undo").click()
+        page.get_by_text("Undone").wait_for()
+        after = api.get("/notes/old").json()
+    assert after == before | {"version": after["version"], "updated": after["updated"]}
+    api.delete("/notes/old")
+
+
 NUMBERS = '{"value": {"big": 9007199254740993, "f": 1.0, "huge": 12345678901234567890}, "metadata": {"n": 2.0}}'
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -210,3 +210,11 @@ def test_a_key_that_is_none_is_refused(notes: mnemic.Notes, key: Any) -> None:
 def test_a_key_is_never_a_path(notes: mnemic.Notes, key: str) -> None:
     notes.write(key, 1)
     assert notes.read_all() == {key: 1}
+
+
+def test_a_deleted_note_can_be_restored_with_its_time(notes: mnemic.Notes) -> None:
+    made = datetime(2020, 2, 3, tzinfo=UTC)
+    assert notes.write("k", 1, created=made).created == made
+    assert notes.write("k", 2).created == made
+    assert notes.delete("k")
+    assert notes.write("k", 2, created=made, if_version=0).created == made

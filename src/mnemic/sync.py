@@ -306,17 +306,19 @@ class Notes:
 
     def write(
         self, key: str, value: JSON, *, description: str | None = None, metadata: Mapping[str, Any] | None = None,
-        source: str | None = None, if_version: int | None = None,
+        source: str | None = None, created: datetime | None = None, if_version: int | None = None,
     ) -> NoteInfo:
         """Write a value under a key of this scope, replacing the previous one.
 
-        An omitted description or metadata stays unchanged; `source` is the origin of this value. With `if_version`,
+        An omitted description or metadata stays unchanged; `source` is the origin of this value. `created` is for a
+        note that is older than this store: a copy, or one that was deleted. With `if_version`,
         the note must have that version, 0 for new; otherwise ConflictError is raised, whose `current` is the stored
         version. Without, ConflictError means that concurrent writes won every attempt. Raises LimitError
         if a limit would be exceeded, InvalidValueError if the value is not JSON.
         """
         return self._driver.run(self._async.write(
-            key, value, description=description, metadata=metadata, source=source, if_version=if_version,
+            key, value, description=description, metadata=metadata, source=source, created=created,
+            if_version=if_version,
         ))
 
     def read(self, key: str) -> JSON:

@@ -111,11 +111,13 @@ class AsyncNotes:
         description: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
+        created: datetime | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
         """Write a value under a key of this scope, replacing the previous one.
 
-        An omitted description or metadata stays unchanged; `source` is the origin of this value. With `if_version`,
+        An omitted description or metadata stays unchanged; `source` is the origin of this value. `created` is for a
+        note that is older than this store: a copy, or one that was deleted. With `if_version`,
         the note must have that version, 0 for new; otherwise ConflictError is raised, whose `current` is the stored
         version. Without, ConflictError means that concurrent writes won every attempt. Raises LimitError
         if a limit would be exceeded, InvalidValueError if the value is not JSON.
@@ -130,6 +132,7 @@ class AsyncNotes:
                 title=before.title if description is None else description,
                 meta=before.meta if metadata is None else metadata,
                 labels=source_labels(source),
+                created=before.created if created is None else created,
             )
             return await self._put(note, before.version if if_version is None else if_version, old)
 

@@ -14,7 +14,7 @@ from ...store.query import Scan
 from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
 from . import examples
 from .pages import read_page
-from .values import Metadata, Name, Text
+from .values import Metadata, Moment, Name, Text
 
 
 class NoteBody(Body):
@@ -24,6 +24,7 @@ class NoteBody(Body):
     description: Text | UnsetType = UNSET
     metadata: Metadata | UnsetType = UNSET
     source: Name | UnsetType = UNSET
+    created: Moment | UnsetType = UNSET
 
 
 @endpoint(
@@ -58,7 +59,8 @@ async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
     """Write a value under a key of the scope, replacing the previous one.
 
     With `If-Match: "3"` only if the note still has version 3, with `If-None-Match: *` only if there is none; otherwise
-    the status is 412, and `current` is the version that is stored.
+    the status is 412, and `current` is the version that is stored. `created` restores the time of a note that was
+    deleted.
     """
     note = await call.scope.notes.write(
         key,
@@ -66,9 +68,11 @@ async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
         description=None if body.description is UNSET else body.description,
         metadata=None if body.metadata is UNSET else body.metadata,
         source=None if body.source is UNSET else body.source,
+        created=None if body.created is UNSET else body.created,
         if_version=call.if_version,
     )
-    return Answer(note, status=201 if note.created == note.updated else 200, version=note.version)
+    new = call.if_version == 0 or note.created == note.updated
+    return Answer(note, status=201 if new else 200, version=note.version)
 
 
 class RenameBody(Body):

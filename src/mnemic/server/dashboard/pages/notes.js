@@ -34,8 +34,8 @@ async function unlessChanged(key, undo) {
   }
 }
 
-/** Write a note that must not be there yet. */
-const create = (scope, note) => put(path(note.key), content(note), { query: { scope }, headers: { "If-None-Match": "*" } });
+/** Write a note that must not be there yet; one that was deleted keeps the time when it was made. */
+const create = (scope, note) => put(path(note.key), { ...content(note), ...(note.created && { created: note.created }) }, { query: { scope }, headers: { "If-None-Match": "*" } });
 
 export default function Notes({ scope, params, go, who }) {
   const notes = useLoad((signal) => list(scope, signal), [scope]);

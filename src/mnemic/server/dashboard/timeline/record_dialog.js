@@ -57,7 +57,7 @@ function Changes({ found, change }) {
   return html`<div class="row changes">
     ${!(spoken && found.role === "system") && html`<${Button} icon="pin" onClick=${() => change({ pinned: !found.pinned }, found.pinned ? "No longer pinned" : "Pinned")}>${found.pinned ? "Unpin" : "Pin"}<//>`}
     <form class="row" onSubmit=${(e) => (e.preventDefault(), change({ importance: Number(importance) }, `Importance is ${Number(importance)} now`))}>
-      <${Text} label="Importance" quiet type="number" min="0" step="any" placeholder="Importance" value=${importance} onValue=${setImportance} required />
+      <${Text} label="Importance" quiet type="number" min="0" max="1e15" step="any" placeholder="Importance" value=${importance} onValue=${setImportance} required />
       <button class="button" disabled=${importance === "" || Number(importance) === found.importance}>Set importance</button>
     </form>
   </div>`;

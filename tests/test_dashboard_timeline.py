@@ -114,7 +114,7 @@ def test_filters_agree_with_the_records(visit: Visit) -> None:
 
 
 def test_a_record_opens_with_its_source_and_changes_with_undo(visit: Visit) -> None:
-    page = visit.open("timeline", scope="globex/dan", kinds="memory")
+    page = visit.open("timeline", scope="globex/dan", kinds="memory", fading="gone")
     page.get_by_text("The ARM runners need a timeout").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("globex/dan")).to_be_visible()
@@ -127,6 +127,8 @@ def test_a_record_opens_with_its_source_and_changes_with_undo(visit: Visit) -> N
     dialog.get_by_role("spinbutton", name="Importance").fill("7.5")
     dialog.get_by_role("button", name="Set importance").click()
     expect(dialog.locator("dl")).to_contain_text("Importance7.5")
+    expect(page.locator(".records .record", has_text="ARM runners").first).to_contain_text("importance 7.5")
+    expect(page.locator(".fading .record", has_text="ARM runners")).to_contain_text("of 7.5 left")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     assert page.evaluate("document.activeElement.className") == "record"
@@ -210,3 +212,45 @@ def test_a_server_that_fails_is_said_so(visit: Visit) -> None:
     broken[0] = False
     page.get_by_role("button", name="Try again").first.click()
     expect(plot(page)).to_be_visible()
+
+
+def test_the_address_has_the_open_record_and_back_returns_to_the_time_before(visit: Visit) -> None:
+    page = visit.open("timeline", scope="globex/dan", kinds="memory")
+    everything = page.locator(".timeline-status").inner_text()
+    page.get_by_role("button", name="Zoom in").click()
+    rest(visit)
+    zoomed = page.locator(".timeline-status").inner_text()
+    assert zoomed != everything
+    page.get_by_role("button", name="Zoom in").click()
+    rest(visit)
+    page.go_back()
+    rest(visit)
+    assert page.locator(".timeline-status").inner_text() == zoomed
+    page.go_back()
+    rest(visit)
+    assert page.locator(".timeline-status").inner_text() == everything
+    page.get_by_text("The ARM runners need a timeout").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("The ARM runners need a timeout")
+    page.reload()
+    expect(page.get_by_role("dialog")).to_contain_text("The ARM runners need a timeout")
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    card = page.get_by_role("region", name="Forgetting")
+    card.get_by_label("Forget below importance").fill("3")
+    page.wait_for_url("**below=3**")
+    page.reload()
+    expect(card.get_by_label("Forget below importance")).to_have_value("3")
+
+
+def test_a_short_time_is_told_with_its_seconds(visit: Visit) -> None:
+    times = {"since": "2026-05-01T10:00:00.250Z", "until": "2026-05-01T10:00:01.250Z"}
+    page = visit.open("timeline", scope="acme", **times)
+    expect(page.locator(".timeline-status")).to_contain_text("from 2026-05-01 10:00:00.250 to 2026-05-01 10:00:01.250")
+
+
+def test_more_records_are_shown(visit: Visit) -> None:
+    page = visit.open("timeline", scope="acme")
+    records = page.locator(".records .record")
+    expect(records).to_have_count(15)
+    page.get_by_role("button", name="Show more").click()
+    expect(records).to_have_count(30)

@@ -30,11 +30,8 @@ function writeAddress(page, scope, params, replace) {
   for (const [name, value] of Object.entries({ scope, ...params }))
     if (value !== null && value !== undefined && value !== "") query.set(name, value);
   const hash = `#/${page}${query.size ? `?${query}` : ""}`;
-  if (!replace) location.hash = hash;
-  else {
-    history.replaceState(null, "", hash);
-    window.dispatchEvent(new HashChangeEvent("hashchange"));
-  }
+  history[replace || hash === location.hash ? "replaceState" : "pushState"](null, "", hash);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 function useAddress() {

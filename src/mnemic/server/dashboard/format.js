@@ -34,6 +34,13 @@ export function minute(time) {
 /** A time in the user's time zone: 2026-03-09 14:05:09. */
 export const second = (time) => `${minute(time)}:${two(new Date(time).getSeconds())}`;
 
+/** One of two times, with seconds or milliseconds if it takes them to tell the times apart. */
+export function between(time, [since, until]) {
+  const at = new Date(time);
+  const near = until - since;
+  return minute(at) + (near < 600_000 ? `:${two(at.getSeconds())}` : "") + (near < 10_000 ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : "");
+}
+
 /** How long ago, or how far ahead: "3 hr. ago". */
 export function ago(time, from = Date.now()) {
   let distance = (new Date(time) - from) / 1000;

@@ -1,5 +1,5 @@
 // The Recall lab: a question, its hits and why, settings to move, two of them side by side, and marks of what is right.
-import { useEffect, useMemo, useState } from "../vendor/preact.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
 import { Hits, refOf } from "../recall/hits.js";
 import { asRecallSet, download, measured, useMarks, useRanks } from "../recall/marks.js";
@@ -21,12 +21,39 @@ function useRecall(scope, query, settings) {
   );
 }
 
+const BURST = 1500; // A question that is changed within so many milliseconds is the same one in the history.
+const key = ({ q, a, b }) => JSON.stringify([q ?? "", a ?? "", b ?? ""]);
+
+/**
+ * Keep the question and settings in the address, and follow it. A new question is a new entry of the history, once the one
+ * before has rested, or after a call of the returned function.
+ */
+function useHistory({ scope, params, go, asked, onAddress }) {
+  const last = useRef({ scope, written: key(params), at: -Infinity });
+  useEffect(() => {
+    const now = key(params);
+    const elsewhere = last.current.scope !== scope;
+    last.current.scope = scope;
+    // Another scope is asked the same question, unless the address has one.
+    if (now !== last.current.written && !(elsewhere && params.q === undefined)) {
+      last.current.written = now;
+      onAddress(params);
+    } else if (key(asked) !== now) {
+      const time = performance.now();
+      const fresh = !elsewhere && asked.q !== (params.q ?? "") && time - last.current.at > BURST;
+      Object.assign(last.current, { written: key(asked), at: time });
+      go(null, asked, { replace: !fresh });
+    }
+  }, [scope, key(params), key(asked)]);
+  return () => (last.current.at = -Infinity);
+}
+
 const rank = (found) => (found === undefined ? "…" : found === 0 ? "not found" : `#${found}`);
 
 /** What the marks say of settings: how often a right hit is among the first k, and how early the first one is. */
 function Figures({ name, ranks, k }) {
   const found = ranks.done && !ranks.error ? measured(ranks.ranks, k) : null;
-  return html`<span class="figures-of-marks" title="Over all marked questions">right in first ${k}: <strong data-figure="hit-rate-${name}">${found ? percent(found.hitRate) : "…"}</strong> · MRR <strong data-figure="mrr-${name}">${found ? found.mrr.toFixed(2) : "…"}</strong></span>`;
+  return html`<span class="figures-of-marks" title="Over all marked questions">right in first ${k}: <strong data-figure="hit-rate-${name}">${found ? percent(found.hitRate, 1) : "…"}</strong> · MRR <strong data-figure="mrr-${name}">${found ? percent(found.mrr, 1) : "…"}</strong></span>`;
 }
 
 function Ranking({ name, alone, found, before, scope, figures, ...rest }) {
@@ -70,7 +97,11 @@ export default function RecallPage({ scope, params, go, who }) {
   const foundA = useRecall(scope, restedQuery, restedA);
   const foundB = useRecall(scope, restedQuery, restedB);
   const plain = useRecall(scope, restedQuery, changed && !restedB ? { ...DEFAULTS, k: restedA.k } : null);
-  useEffect(() => go(null, { q: restedQuery, a: pack(restedA), b: restedB ? pack(restedB) || "{}" : "" }, { replace: true }), [scope, restedQuery, restedA, restedB]);
+  const finish = useHistory({
+    scope, params, go,
+    asked: { q: restedQuery, a: pack(restedA), b: restedB ? pack(restedB) || "{}" : "" },
+    onAddress: ({ q, a, b }) => (setQuery(q ?? ""), setA(unpack(a)), setB(b === undefined ? null : unpack(b))),
+  });
   const ranksA = useRanks(scope, marks, restedA);
   const ranksB = useRanks(scope, marks, restedB);
   const figures = (name, ranks, used) => used && Object.keys(marks).length > 0 && html`<${Figures} name=${name} ranks=${ranks} k=${used.k} />`;
@@ -94,7 +125,7 @@ export default function RecallPage({ scope, params, go, who }) {
       ${narrow && html`<${Button} icon="filter" onClick=${() => setOpen("settings")}>Settings<//>`}`}>
     <div class="lab ${b ? "comparing" : ""}">
       <div class="stack lab-main">
-        <form class="lab-ask" role="search" onSubmit=${(e) => e.preventDefault()}>
+        <form class="lab-ask" role="search" onSubmit=${(e) => (e.preventDefault(), finish())}>
           <${Text} label="Question" quiet type="search" placeholder="Ask in plain language: what is her sister allergic to?" value=${query} onValue=${setQuery} />
         </form>
         ${asked
@@ -104,12 +135,12 @@ export default function RecallPage({ scope, params, go, who }) {
               ${b && html`<${Ranking} name="B" found=${foundB} before=${foundA.value?.hits} scope=${scope} ...${acting} figures=${figures("B", ranksB, restedB)} />`}
             </div>`
           : html`<${Card}><${Empty} title="Ask a question" icon="recall">You see the hits that recall returns, and what each signal adds to their scores. Nothing you do here counts as a use of a memory.<//><//>`}
-        <${Marks} scope=${scope} marks=${marks} sides=${[["A", ranksA], ...(restedB ? [["B", ranksB]] : [])]} onAsk=${setQuery} onRemove=${remove} />
+        <${Marks} scope=${scope} marks=${marks} sides=${[["A", ranksA], ...(restedB ? [["B", ranksB]] : [])]} onAsk=${(question) => (finish(), setQuery(question))} onRemove=${remove} />
       </div>
       ${!narrow && html`<aside class="card lab-panel" aria-label="Settings">${panel}</aside>`}
     </div>
     ${open === "settings" && html`<${Dialog} side title="Settings" onClose=${() => setOpen(null)}>${panel}<//>`}
     ${open === "code" && html`<${Dialog} title="Use in code" onClose=${() => setOpen(null)}><p class="muted">The same recall from Python${b ? `, with settings ${side}` : ""}:</p><pre>${asPython(scope, restedQuery, settings)}</pre><//>`}
-    ${record && html`<${RecordDialog} place=${record} go=${go} who=${who} onClose=${() => setRecord(null)} onChanged=${foundA.reload} />`}
+    ${record && html`<${RecordDialog} place=${record} go=${go} who=${who} onClose=${() => setRecord(null)} onChanged=${() => [foundA, foundB, plain].forEach((one) => one.reload())} />`}
   <//>`;
 }

@@ -3,14 +3,25 @@ import { useEffect, useRef, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { RecordDialog } from "../timeline/record_dialog.js";
 import { TimeAxis, bars, useWidth } from "../timeline/timechart.js";
-import { Button, Card, Empty, ErrorBox, Loading, Page, Text, Time, html, minute, number, plural, useLoad, usePages, useRested } from "../ui.js";
+import { Button, Card, Empty, ErrorBox, Loading, Page, Text, Time, between, html, number, plural, useLoad, usePages, useRested } from "../ui.js";
 import { Forgetting } from "../timeline/forgetting.js";
 import { KINDS, KindName, ROLES, kindOf, parentOf } from "../timeline/kinds.js";
 import { useMore } from "../timeline/more.js";
 
 const ROW = 46;
 const LEAST = 1000; // The shortest time that can be shown, in milliseconds.
+const BURST = 700; // Zooming with keys and the wheel: steps that follow one another so fast, in milliseconds, are one.
 const listed = (text) => (text ? text.split(",") : []);
+
+/** The record that the address names: [kind, id, scope]. */
+function recordOf(text) {
+  try {
+    const [kind, id, scope] = JSON.parse(text);
+    return { kind: String(kind), id: String(id), scope: String(scope) };
+  } catch {
+    return null;
+  }
+}
 
 export default function TimelinePage({ scope, params, go, who }) {
   const kinds = listed(params.kinds);
@@ -18,10 +29,16 @@ export default function TimelinePage({ scope, params, go, who }) {
   const min = params.min ?? "";
   const times = [Date.parse(params.since), Date.parse(params.until)];
   const range = times[1] > times[0] ? times : null;
-  const [open, setOpen] = useState(null);
-  const change = (changes) => go(null, { ...params, ...changes }, { replace: true });
-  const setRange = (next) =>
-    change({ since: next && new Date(next[0]).toISOString(), until: next && new Date(next[1]).toISOString() });
+  const open = params.record ? recordOf(params.record) : null;
+  const setOpen = (one) => change({ record: one && JSON.stringify([one.kind, one.id, one.scope]) }, { replace: !one });
+  const [changes, setChanges] = useState(0); // How often something was changed here.
+  const change = (values, { replace = true } = {}) => go(null, { ...params, ...values }, { replace });
+  const moved = useRef(-Infinity);
+  const setRange = (next, { fast = false } = {}) => {
+    const replace = fast && performance.now() - moved.current < BURST;
+    moved.current = fast ? performance.now() : -Infinity;
+    change({ since: next && new Date(next[0]).toISOString(), until: next && new Date(next[1]).toISOString() }, { replace });
+  };
   const [place, width] = useWidth();
   const buckets = Math.max(20, Math.round(width / 6));
   const filters = { kinds, roles, min_importance: useRested(min, 300) };
@@ -38,8 +55,9 @@ export default function TimelinePage({ scope, params, go, who }) {
   const shown = range ?? (found ? [Date.parse(found.since), Date.parse(found.until)] : null);
   const all = found?.first ? [Date.parse(found.first), Date.parse(found.last) + 1] : null;
   const beyond = !range && all !== null && (all[0] < Date.parse(found.since) || all[1] > Date.parse(found.until) + 1);
-  const zoom = (factor, around = 0.5) => shown && setRange(zoomed(shown, factor, around));
-  const move = (share) => shown && setRange(shown.map((time) => time + share * (shown[1] - shown[0])));
+  const zoom = (factor, { around = 0.5, fast } = {}) => shown && setRange(zoomed(shown, factor, around), { fast });
+  const move = (share, { fast } = {}) => shown && setRange(shown.map((time) => time + share * (shown[1] - shown[0])), { fast });
+  useEffect(() => void (changes && timeline.reload()), [changes]);
   const filtered = kinds.length > 0 || roles.length > 0 || min !== "";
   return html`<${Page} title="Timeline" about="What is stored here, when, and what will be forgotten."
     actions=${html`<div class="row" role="group" aria-label="Time">
@@ -65,11 +83,11 @@ export default function TimelinePage({ scope, params, go, who }) {
         </div>
       <//>
       <div class="beside">
-        ${found ? html`<${Records} ...${{ scope, filters, since: found.since, until: found.until, onOpen: setOpen }} />` : html`<${Card} title="Records"><${Loading} lines=${8} /><//>`}
-        <${Forgetting} scope=${scope} onOpen=${setOpen} who=${who} />
+        ${found ? html`<${Records} ...${{ scope, filters, since: found.since, until: found.until, changes, onOpen: setOpen }} />` : html`<${Card} title="Records"><${Loading} lines=${8} /><//>`}
+        <${Forgetting} ...${{ scope, params, change, changes, who }} onOpen=${setOpen} onChanged=${() => setChanges((n) => n + 1)} />
       </div>
     </div>
-    ${open && html`<${RecordDialog} key=${JSON.stringify(open)} place=${open} go=${go} who=${who} onClose=${() => setOpen(null)} />`}
+    ${open && html`<${RecordDialog} key=${JSON.stringify(open)} place=${open} go=${go} who=${who} onClose=${() => setOpen(null)} onChanged=${() => setChanges((n) => n + 1)} />`}
   <//>`;
 }
 
@@ -107,7 +125,7 @@ function Filters({ kinds, roles, min, change }) {
 const Status = ({ found, shown, beyond, loading }) => {
   const inside = Object.values(found.counts).reduce((sum, counts) => sum + counts.reduce((a, b) => a + b, 0), 0);
   return html`<p class="muted small timeline-status" role="status">
-    ${plural(inside, "record")} from ${minute(shown[0])} to ${minute(shown[1])}. Drag to zoom into a time; click a bar for what is in it; Ctrl and the wheel, or + and −, zoom.
+    ${plural(inside, "record")} from ${between(shown[0], shown)} to ${between(shown[1], shown)}. Drag to zoom into a time; click a bar for what is in it; Ctrl and the wheel, or + and −, zoom.
     ${beyond && " Some records are many years before or after that: Show all."}
     ${found.missing === "more" && ` Counting: ${number(found.read)} of ${number(found.total)} records so far …`}
     ${found.missing === "old" && ` Only the ${number(found.read)} records of what changed last are counted, of ${number(found.total)}.`}
@@ -137,8 +155,8 @@ function Rows({ found, shown, width, kinds, setRange, zoom, move, onOne }) {
     const wheel = (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.shiftKey && Math.abs(event.deltaX) <= Math.abs(event.deltaY) && document.activeElement !== node.current) return;
       event.preventDefault();
-      if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) move((event.deltaX || event.deltaY) / 1000);
-      else zoom(Math.exp(event.deltaY / 400), share(event));
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) move((event.deltaX || event.deltaY) / 1000, { fast: true });
+      else zoom(Math.exp(event.deltaY / 400), { around: share(event), fast: true });
     };
     node.current.addEventListener("wheel", wheel, { passive: false });
     return () => node.current?.removeEventListener("wheel", wheel);
@@ -159,8 +177,9 @@ function Rows({ found, shown, width, kinds, setRange, zoom, move, onOne }) {
     else if (count > 1) setRange([edges(at)[0] - (held[1] - held[0]) / buckets, edges(at)[1] + (held[1] - held[0]) / buckets]);
   };
   const pressed = (event) => {
-    const action = { ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), "+": () => zoom(0.5), "=": () => zoom(0.5), ArrowUp: () => zoom(0.5),
-      "-": () => zoom(2), ArrowDown: () => zoom(2), Home: () => setRange(null), 0: () => setRange(null), Escape: () => setDrag(null) }[event.key];
+    const fast = { fast: true };
+    const action = { ArrowLeft: () => move(-0.2, fast), ArrowRight: () => move(0.2, fast), "+": () => zoom(0.5, fast), "=": () => zoom(0.5, fast), ArrowUp: () => zoom(0.5, fast),
+      "-": () => zoom(2, fast), ArrowDown: () => zoom(2, fast), Home: () => setRange(null), 0: () => setRange(null), Escape: () => setDrag(null) }[event.key];
     if (!action) return;
     event.preventDefault();
     action();
@@ -187,17 +206,18 @@ function Rows({ found, shown, width, kinds, setRange, zoom, move, onOne }) {
 function Tip({ at, rows, counts, bucket, times }) {
   const told = rows.filter((one) => counts[one.kind][bucket]);
   return html`<div class="tip" style=${{ left: `${at * 100}%`, transform: `translateX(${at > 0.5 ? "calc(-100% - 12px)" : "12px"})` }}>
-    <strong>${minute(times[0])}</strong>
+    <strong>${between(times[0], times)}</strong>
     ${told.length ? told.map((one) => html`<span key=${one.kind} class="spread"><${KindName} kind=${one.kind} /><span class="num">${number(counts[one.kind][bucket])}</span></span>`) : html`<span class="muted">nothing</span>`}
   </div>`;
 }
 
 /** The records of the time that is shown, newest first. */
-function Records({ scope, filters, since, until, onOpen }) {
+function Records({ scope, filters, since, until, changes, onOpen }) {
   const pages = usePages(async (cursor, signal) => {
     const page = await get("/timeline/records", { scope, since, until, limit: 15, cursor, ...filters }, { signal });
     return page;
   }, [scope, since, until, JSON.stringify(filters)]);
+  useEffect(() => void (changes && pages.reload()), [changes]);
   return html`<${Card} title="Records" flush>
     ${pages.error && !pages.items.length
       ? html`<${ErrorBox} error=${pages.error} onRetry=${pages.reload} />`

@@ -1,5 +1,5 @@
 // Forgetting: the curves of the memories that fade first, and when each falls below a threshold.
-import { useMemo, useState } from "../vendor/preact.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { TimeAxis, bars, line, useWidth } from "./timechart.js";
 import { Button, Card, Empty, Loaded, Select, Slider, attempt, day, html, number, plural, useLoad, useRested } from "../ui.js";
@@ -8,6 +8,8 @@ const AHEAD = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
 const WHICH = [["next", "next to go"], ["gone", "below now"]];
 const MOST_ARCHIVED = 100; // How many can be archived at once, and brought back.
 const TOKENS = ["k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
+const BELOW = 0.5;
+const HALF_LIFE = 30; // In days.
 const HEIGHT = 150;
 const SCHEDULE = 44;
 
@@ -29,14 +31,37 @@ export function Curves({ forecast, curves, marked }) {
   </svg></div>`;
 }
 
-export function Forgetting({ scope, onOpen, who }) {
-  const [below, setBelow] = useState(0.5);
-  const [halfLife, setHalfLife] = useState(30);
-  const [days, setDays] = useState("90");
-  const [which, setWhich] = useState("next");
+const given = (text, least, most, otherwise) => (Number(text) >= least && Number(text) <= most ? Number(text) : otherwise);
+const unless = (value, usual) => (value === usual ? null : value);
+
+/** `change` writes what is chosen here into the address; the forecast is read again after each of `changes`. */
+export function Forgetting({ scope, params, change, changes, onOpen, onChanged, who }) {
+  const [below, setBelow] = useState(given(params.below, 0.05, 5, BELOW));
+  const [halfLife, setHalfLife] = useState(given(params.half_life, 1, 180, HALF_LIFE));
+  const inAddress = `${params.below ?? ""} ${params.half_life ?? ""}`;
+  const written = useRef(inAddress);
+  const days = AHEAD.some(([name]) => name === params.ahead) ? params.ahead : "90";
+  const which = params.fading === "gone" ? "gone" : "next";
+  const setDays = (name) => change({ ahead: unless(name, "90") });
+  const setWhich = (name) => change({ fading: unless(name, "next") });
   const [marked, setMarked] = useState(null);
   const rested = useRested(JSON.stringify({ below, half_life_days: halfLife, days }), 120);
   const forecast = useLoad((signal) => get("/forecast", { scope, which, parts: 15, limit: TOKENS.length, ...JSON.parse(rested) }, { signal }), [scope, rested, which]);
+  useEffect(() => {
+    const now = JSON.parse(rested);
+    const values = { below: unless(now.below, BELOW), half_life: unless(now.half_life_days, HALF_LIFE) };
+    const next = `${values.below ?? ""} ${values.half_life ?? ""}`;
+    if (next === written.current) return;
+    written.current = next;
+    change(values);
+  }, [rested]);
+  useEffect(() => {
+    if (inAddress === written.current) return;
+    written.current = inAddress;
+    setBelow(given(params.below, 0.05, 5, BELOW));
+    setHalfLife(given(params.half_life, 1, 180, HALF_LIFE));
+  }, [inAddress]);
+  useEffect(() => void (changes && forecast.reload()), [changes]);
   return html`<${Card} title="Forgetting">
     <${Loaded} of=${forecast} lines=${6}>${(found) =>
       found.memories + found.pinned === 0
@@ -51,7 +76,7 @@ export function Forgetting({ scope, onOpen, who }) {
             ${found.fading.length > 0 && html`<${Curves} forecast=${found} marked=${marked} curves=${found.fading.map((one, i) => ({ token: TOKENS[i], values: one.curve }))} />`}
             ${found.fading.length === 0 && html`<p class="muted">${which === "gone" ? "None is below the threshold now." : "All of them are below the threshold, or pinned."}</p>`}
             <${Schedule} found=${found} />
-            ${who?.rights.includes("erase") && found.gone > 0 && html`<${Archive} scope=${scope} found=${found} onDone=${forecast.reload} />`}
+            ${who?.rights.includes("erase") && found.gone > 0 && html`<${Archive} scope=${scope} found=${found} onDone=${onChanged} />`}
             <ul class="fading">${found.fading.map((one, i) => html`<li key=${`${one.scope}/${one.id}`}>
               <button type="button" class="record" onClick=${() => onOpen({ kind: "memory", id: one.id, scope: one.scope })}
                 onMouseEnter=${() => setMarked(i)} onMouseLeave=${() => setMarked(null)} onFocus=${() => setMarked(i)} onBlur=${() => setMarked(null)}>

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { Graph, Sigma } from "../vendor/graph.js";
 import { color } from "../chart.js";
-import { Button, html } from "../ui.js";
+import { Button, html, plural } from "../ui.js";
 
 const TURN = 2.399963; // the golden angle: a spiral without overlaps to begin with
 const MANY = 300;
@@ -249,7 +249,7 @@ export function FactGraph({ facts, at, selected, onSelect }) {
 
   if (failure) return html`<p class="graph-note muted">The graph needs WebGL, which this browser does not offer. The table shows the same facts.</p>`;
   return html`<div class="graph" data-ready=${ready ? "true" : "false"}>
-    <div class="graph-stage" ref=${place} role="img" aria-label="Graph of ${graph.order} names and ${facts.length} facts. The table shows the same facts as text."></div>
+    <div class="graph-stage" ref=${place} role="img" aria-label="Graph of ${plural(graph.order, "name")} and ${plural(facts.length, "fact")}. The table shows the same facts as text."></div>
     <div class="graph-tools">
       <${Button} icon="plus" label="Zoom in" onClick=${() => move({ ratio: sigma.current.getCamera().ratio / 1.6 })} />
       <${Button} icon="minus" label="Zoom out" onClick=${() => move({ ratio: sigma.current.getCamera().ratio * 1.6 })} />

@@ -1,7 +1,7 @@
 // Audit: who changed what, newest first, filtered; and what the log can and cannot prove.
 import { useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, number, usePages, useRested } from "../ui.js";
+import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, plural, usePages, useRested } from "../ui.js";
 
 const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch"];
 const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key"];
@@ -55,7 +55,7 @@ const COLUMNS = [
   { name: "actor", title: "Actor", value: (entry) => entry.actor ?? html`<span class="muted">–</span>` },
   { name: "operation", title: "Operation", value: (entry) => html`<${Operation} name=${entry.operation} unsure=${entry.unsure} />` },
   { name: "kind", title: "Kind", value: (entry) => entry.kind },
-  { name: "key", title: "Key", value: (entry) => html`<span class="mono">${entry.key ?? (entry.count === null ? "" : `${number(entry.count)} records`)}</span>` },
+  { name: "key", title: "Key", value: (entry) => html`<span class="mono">${entry.key ?? (entry.count === null ? "" : plural(entry.count, "record"))}</span>` },
   { name: "scope", title: "Scope", value: (entry) => entry.scope || "/" },
 ];
 

@@ -55,7 +55,7 @@ function List({ scope, sessions, open, params, go, onOpen }) {
   useEffect(() => setMost(SHOWN), [search, sort, scope]);
   return html`<${Card} flush aria-label="Sessions" class="card flush session-list">
     <div class="session-search">
-      <${Text} label="Search sessions" quiet type="search" placeholder="Search titles, names, scopes" value=${search} onValue=${(value) => change({ search: value })} />
+      <${Text} label="Search sessions" quiet type="search" placeholder="Search" value=${search} onValue=${(value) => change({ search: value })} />
       <${Select} label="Sort by" quiet value=${sort} onValue=${(value) => change({ sort: value })} options=${Object.entries(SORTS)} />
     </div>
     ${sessions.error

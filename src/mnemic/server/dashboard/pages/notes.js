@@ -246,7 +246,7 @@ function NewNote({ scope, onClose, onDone }) {
   const [form, setForm] = useState(null); // "text" or "json", once chosen
   const [taken, setTaken] = useState(null);
   const [busy, run] = useBusy();
-  const [leave, question] = useUnsaved(Boolean(given.description || given.text));
+  const [leave, question, saved] = useUnsaved(Boolean(given.description || given.text));
   const set = (name) => (value) => setGiven((last) => ({ ...last, [name]: value }));
   const mode = form ?? (/^\s*[[{]/.test(given.text) ? "json" : "text");
   const wrong = useMemo(() => problem(given.text, mode), [given.text, mode]);
@@ -259,6 +259,7 @@ function NewNote({ scope, onClose, onDone }) {
         if (error.status === 412) return setTaken(already(given.key));
         throw error;
       }
+      saved();
       onDone(given.key);
     });
   };

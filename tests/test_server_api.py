@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from http_server import make_key, serving
+from mnemic.errors import InvalidValueError
 from mnemic.server.endpoint import ENDPOINTS
 from mnemic.server.settings import Settings
+from mnemic.server.tokens import fill_template
 
 SCOPE = {"scope": "acme/alice"}
 MESSAGES = "/api/v1/sessions/monday/messages"
@@ -306,3 +308,12 @@ def test_a_failure_of_the_server_tells_nothing_of_what_it_stores(
         one.run = run
     assert (answer.status_code, "secret" in answer.text, "secret" in caplog.text) == (500, False, False)
     assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize("scope", [".", "..", "acme/..", "acme/../globex", "./acme"])
+def test_a_scope_that_clients_would_rewrite_is_refused(client: httpx.Client, scope: str) -> None:
+    answer = client.get("/api/v1/stats", params={"scope": scope})
+    assert answer.status_code == 422
+    assert "has no segment '.' or '..'" in answer.json()["detail"]
+    with pytest.raises(InvalidValueError, match="no segment"):
+        fill_template("{org:path}", {"org": scope})

@@ -14,7 +14,7 @@ from http_server import serving
 from mnemic.errors import MnemicError
 from mnemic.server.app import all_endpoints
 from mnemic.server.openapi import document
-from mnemic.server.problems import NO_PATH, STATUS, TITLES, problem_name
+from mnemic.server.problems import NO_PATH, STATUS, STATUS_NAMES, STATUS_TITLES, TITLES, problem_name
 
 PAGE = Path(__file__).parent.parent / "docs" / "http-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -78,6 +78,8 @@ def problem_table() -> str:
     for response in document()["components"]["responses"].values():
         example = response["content"]["application/problem+json"]["example"]
         rows.setdefault(example["type"].rpartition("#")[2], (example["status"], example["title"]))
+    for status, name in STATUS_NAMES.items():
+        rows.setdefault(name, (status, STATUS_TITLES[status]))
     lines = [f'| {status} | <span id="{name}">`#{name}`</span> | {title} |' for name, (status, title) in rows.items()]
     return "\n".join(["| status | type | meaning |", "|---|---|---|", *sorted(lines)])
 

@@ -41,6 +41,7 @@ from ..scope import AsyncScope
 from ..store.protocol import SearchableStore
 from .access import ACCESS, Access, restricted
 from .decoding import JSON_TYPE, BodyDecoder, QueryDecoder, Scoped
+from .keys import scope_named
 from .problems import RequestError, problem_of, problem_response
 from .settings import Settings
 
@@ -131,7 +132,7 @@ class Call:
     def path(self) -> ScopePath:
         """The scope of `?scope=`, by default that of the key; raises InvalidValueError."""
         given = self.request.query_params.get("scope")
-        return self.access.scope if given is None else ScopePath("" if given == "/" else given)
+        return self.access.scope if given is None else scope_named("" if given == "/" else given)
 
     @cached_property
     def scope(self) -> AsyncScope:

@@ -34,6 +34,17 @@ MAX_KEYS = 10_000
 _KEY = re.compile(r"mnk_([0-9a-f]{16})_([0-9a-f]{64})")
 
 
+def scope_named(path: str) -> ScopePath:
+    """Return the scope of a path in a request, a key or a token; raises InvalidValueError.
+
+    A segment "." or ".." is refused: clients remove them from addresses, and would name another scope.
+    """
+    scope = ScopePath(path)
+    if not {".", ".."}.isdisjoint(scope.segments):
+        raise InvalidValueError(f"a scope of a server has no segment '.' or '..': {shown(path)}")
+    return scope
+
+
 class ApiKey(Struct, frozen=True, kw_only=True):
     """A key: who uses it, the scope and the rights that it has, and its times; never the key itself."""
 
@@ -96,7 +107,7 @@ class ApiKeys:
         self, name: str, scope: ScopePath | str, rights: Sequence[str], expires: datetime | None = None
     ) -> NewKey:
         """Create a key; raises InvalidValueError for an invalid name, scope, right or time, or too many keys."""
-        path = scope if isinstance(scope, ScopePath) else ScopePath(scope)
+        path = scope_named(str(scope))
         given = check_names(rights, "right", RIGHTS)
         if not given:
             raise InvalidValueError(f"a key needs at least one right: {', '.join(RIGHTS)}")

@@ -15,9 +15,9 @@ from ..checks import check_names
 from ..errors import InvalidValueError, MnemicError
 from ..mcp.server import PROFILES, Context, build_server
 from ..memory import AsyncMemory
-from ..records import ScopePath
 from ..scope import AsyncScope
 from .access import ACCESS, Access, restricted
+from .keys import scope_named
 from .problems import RequestError, problem_of
 from .settings import Settings
 
@@ -72,4 +72,4 @@ class McpApp:
         """Return the scope that a request names, by default that of its key; raises InvalidValueError."""
         access: Access = request.scope[ACCESS]
         path = request.path_params.get("scope", "").removesuffix("/")
-        return restricted(self._memory, access).scope(ScopePath(path) if path else access.scope)
+        return restricted(self._memory, access).scope(scope_named(path) if path else access.scope)

@@ -128,6 +128,7 @@ STATUS_NAMES = {
     403: "forbidden",
     404: "not-found",
     405: "method-not-allowed",
+    408: "request-timeout",
     409: "conflict",
     411: "length-required",
     412: "precondition-failed",

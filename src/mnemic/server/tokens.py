@@ -28,6 +28,7 @@ from ..errors import InvalidValueError, StoreUnavailableError
 from ..layers.restricted import RIGHTS
 from ..records import ScopePath
 from ..store.registry import masked
+from .keys import scope_named
 from .settings import Settings, is_loopback
 
 LOG = logging.getLogger("mnemic.server")
@@ -237,7 +238,7 @@ def fill_template(template: str, claims: Mapping[str, Any]) -> ScopePath:
             scope = scope / ScopePath(_claim(claims, whole[1], path=True))
         else:
             scope = scope / _PLACE.sub(lambda place: _claim(claims, place[1]), part)
-    return scope
+    return scope_named(scope.path)
 
 
 def _claim(claims: Mapping[str, Any], name: str, *, path: bool = False) -> str:

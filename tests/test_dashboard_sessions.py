@@ -251,3 +251,35 @@ def test_a_long_session_opens_at_its_newest_message_and_shows_all(dashboard: Das
                 earlier.click()
             expect(archived).to_have_count(250)
             assert archived.all_inner_texts() == [f"number {n}" for n in range(250)]
+
+
+def test_sessions_are_by_the_time_of_their_newest_message_and_small_days_show(dashboard: Dashboard) -> None:
+    with serving(clock=demo_store.DemoClock()) as client:
+
+        def say(scope: str, session: str, time: str, count: int = 1) -> None:
+            body = [{"role": "user", "content": "x", "timestamp": time}] * count
+            path = f"/api/v1/sessions/{session}/messages"
+            client.post(path, params={"scope": scope}, json=body).raise_for_status()
+
+        for name, month in (("june", 6), ("august", 8), ("july", 7)):
+            say("acme", name, f"2025-0{month}-01T12:00:00Z")
+        for n in range(110):
+            say("acme", f"may-{n:03}", f"2025-05-01T12:{n // 60:02}:{n % 60:02}Z")
+        say("big", "big", "2026-05-13T12:00:00Z", 1200)
+        say("big", "small", "2026-05-11T12:00:00Z")
+        say("big", "small", "2026-05-10T12:00:00Z")
+        with Dashboard(dashboard.browser, str(client.base_url).rstrip("/")).visit() as visit:
+            page = visit.open("sessions", scope="acme")
+            expect(page.get_by_text("113 sessions", exact=True)).to_be_visible()
+            names = page.locator(".session strong").all_inner_texts()
+            assert names[:5] == ["august", "july", "june", "may-109", "may-108"]
+            assert "2025-08-01 12:00" in (page.locator(".session time").first.get_attribute("title") or "")
+            page = visit.open("overview", scope="big")
+            expect(page.locator(".figure [title='1,202']")).to_contain_text("1.2K")
+            expect(page.get_by_text("Heights grow with the square root")).to_be_visible()
+            expect(page.locator(".hover title", has_text="2026-05-13: 1,200 records")).to_have_count(1)
+            visit.check_accessibility()
+            page.route("**/api/v1/scopes?limit=1000", lambda route: route.fulfill(status=200, body=""))
+            page.get_by_label("Scope", exact=True).fill("missing")
+            page.get_by_label("Scope", exact=True).press("Enter")
+            expect(page.get_by_role("heading", name="Nothing is stored in missing yet")).to_be_visible()

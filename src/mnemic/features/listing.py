@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,12 +13,15 @@ from ..checks import check_count, check_segment
 from ..errors import InvalidValueError, NotFoundError
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, TITLE, Ref, ScopePath, Stream, Value
 from ..store.protocol import Page, Store, all_streams
-from ..store.query import Purge, StreamScan, Write
+from ..store.query import Purge, Scan, StreamScan, Write
 from ..telemetry.calls import observed
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):
-    """A session in a list: its title, if it has one, its counts, tokens and times."""
+    """A session in a list: its title, if it has one, its counts, tokens and times.
+
+    `started` and `last_activity` are when messages were first and last written, whatever `timestamp` they have.
+    """
 
     name: str
     scope: ScopePath
@@ -29,6 +33,9 @@ class SessionInfo(Value, frozen=True, kw_only=True):
     title: str | None = None
 
 
+MOST_KNOWN = 50_000
+"""How many times of sessions are kept."""
+SCANS_AT_ONCE = 8
 READ_AT_ONCE = 500
 """How many titles are read at once."""
 
@@ -69,6 +76,31 @@ def _session_info(stream: Stream, titles: dict[ScopePath, str | None]) -> Sessio
         expires=stream.expires,
         title=titles.get(stream.scope),
     )
+
+
+class NewestMessages:
+    """Times of the newest messages of sessions, which are read again only when a session has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[SessionInfo, datetime]] = {}
+
+    async def read(self, store: Store, sessions: Sequence[SessionInfo]) -> list[tuple[SessionInfo, datetime]]:
+        """Return each session with the time of its newest message."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        free = asyncio.Semaphore(SCANS_AT_ONCE)
+
+        async def newest(info: SessionInfo) -> tuple[SessionInfo, datetime]:
+            known = self._known.get(info.scope.path)
+            if known is not None and known[0] == info:
+                return known
+            async with free:
+                page = await store.scan(Scan(scope=info.scope, kinds=(MESSAGE,), reverse=True, limit=1, bodies=False))
+            time = page.items[0].created if page.items else None
+            found = self._known[info.scope.path] = (info, time or info.last_activity)
+            return found
+
+        return list(await asyncio.gather(*map(newest, sessions)))
 
 
 def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:

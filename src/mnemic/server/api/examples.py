@@ -111,6 +111,7 @@ SESSION: dict[str, Any] = {
     "last_activity": "2026-01-31T09:31:00Z",
     "expires": None,
     "title": None,
+    "newest": None,
 }
 SETTINGS: dict[str, Any] = {
     "max_messages": None,

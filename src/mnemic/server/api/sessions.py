@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from ...checks import shown
 from ...errors import NotFoundError
-from ...features.listing import SessionInfo, session_page
+from ...features.listing import NewestMessages, SessionInfo, session_page
 from ...features.sessions import AsyncSession
 from ...features.settings import Retention
 from ...store.protocol import Page
@@ -26,7 +26,7 @@ class SessionsQuery(PageQuery):
     """Parameters of the list of sessions."""
 
     order: Annotated[
-        Literal["name", "recent"], Meta(description="By path, or those with the newest messages first.")
+        Literal["name", "recent"], Meta(description="By path, or those that were written to last first.")
     ] = "name"
 
 
@@ -85,7 +85,11 @@ async def list_sessions(call: Call, query: SessionsQuery) -> Page[SessionOut]:
     place = RecentPlace(start) if cursor is None else json.decode(cursor, type=RecentPlace)
     items, rest = _recent(every, place, query.limit)
     more = None if rest is None else json.encode(rest).decode()
-    return Page(tuple(map(session_out, items)), encode_cursor(call, more, query.order))
+    state = call.request.app.state
+    if not hasattr(state, "newest_messages"):
+        state.newest_messages = NewestMessages()
+    found = await state.newest_messages.read(call.store, items)
+    return Page(tuple(session_out(one, time) for one, time in found), encode_cursor(call, more, query.order))
 
 
 class RecentPlace(Struct, frozen=True, array_like=True):

@@ -108,7 +108,11 @@ def scope_out(stats: Stats) -> ScopeOut:
 
 
 class SessionOut(Struct, kw_only=True, frozen=True):
-    """A session: its title, if it has one, its counts, tokens and times; `scope` is its own path."""
+    """A session: its title, if it has one, its counts, tokens and times; `scope` is its own path.
+
+    `last_activity` is when it was last written to. `newest` is the time of its newest message, which is another one if
+    messages are stored with an earlier `timestamp`; it is null but in a list by `order=recent`.
+    """
 
     name: str
     scope: str
@@ -118,11 +122,13 @@ class SessionOut(Struct, kw_only=True, frozen=True):
     last_activity: datetime
     expires: datetime | None
     title: str | None
+    newest: datetime | None = None
 
 
-def session_out(info: SessionInfo) -> SessionOut:
+def session_out(info: SessionInfo, newest: datetime | None = None) -> SessionOut:
     """Return a session as it is sent."""
-    return _with_path(SessionOut, info)
+    fields = {name: getattr(info, name) for name in info.__struct_fields__}
+    return SessionOut(**{**fields, "scope": info.scope.path, "newest": newest})
 
 
 class SettingsOut(Struct, kw_only=True, frozen=True):

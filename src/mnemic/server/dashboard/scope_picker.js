@@ -32,7 +32,7 @@ export function ScopePicker({ scope, root, onScope }) {
   useEffect(() => {
     if (!open) return;
     const control = new AbortController();
-    get("/scopes", { limit: 1000 }, { signal: control.signal }).then((page) => setScopes(withParents(page.items, root)), () => {});
+    get("/scopes", { limit: 1000 }, { signal: control.signal }).then((page) => control.signal.aborted || setScopes(withParents(page?.items ?? [], root)), () => {}); // A request that is cancelled late has an empty answer.
     return () => control.abort();
   }, [open]);
   const shown = useMemo(() => {

@@ -1,7 +1,7 @@
 // Components that every page is made of. Texts of a store are only ever children of these, so always text nodes.
 import { html, useCallback, useEffect, useId, useRef, useState } from "./vendor/preact.js";
 import { Icon } from "./icons.js";
-import { ago, minute, second } from "./format.js";
+import { compact, number, ago, minute, second } from "./format.js";
 
 export { html, Icon };
 export * from "./format.js";
@@ -28,6 +28,10 @@ export const Card = ({ title, actions, flush, children, ...rest }) => html`
 /** A number that matters, with its name. */
 export const Figure = ({ label, value, hint }) => html`
   <div class="figure"><span class="muted">${label}</span><strong>${value}</strong>${hint && html`<small class="muted">${hint}</small>`}</div>`;
+
+/** A count written short, with the exact one on hover and for those who listen. */
+export const Count = ({ of }) =>
+  compact(of) === number(of) ? number(of) : html`<span title=${number(of)}><span aria-hidden="true">${compact(of)}</span><span class="hidden">${number(of)}</span></span>`;
 
 /** Buttons: `kind` is "primary", "danger", "quiet" or nothing. With an icon alone, `label` is its name. */
 export const Button = ({ kind, icon, label, children, ...rest }) => html`

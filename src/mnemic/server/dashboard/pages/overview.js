@@ -1,8 +1,8 @@
 // Overview: what there is, how it grew, what happens, how well recall answers; and how to begin.
 import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
-import { TimeAxis, line, stacked, useWidth } from "../timeline/timechart.js";
-import { Button, Card, Empty, ErrorBox, Figure, Loaded, Loading, Page, Select, Text, Time, attempt, compact, day, duration, html, number, percent, plural, toast, useLoad } from "../ui.js";
+import { Hover, TimeAxis, line, stacked, useWidth } from "../timeline/timechart.js";
+import { Button, Card, Count, Empty, ErrorBox, Figure, Loaded, Loading, Page, Select, Text, Time, attempt, day, duration, html, minute, number, percent, plural, toast, useLoad } from "../ui.js";
 import { KINDS } from "../timeline/kinds.js";
 import { useMore } from "../timeline/more.js";
 
@@ -11,6 +11,7 @@ const DAY = 86_400_000;
 const SPANS = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
 const MOST = 5000; // How many scopes are listed at most.
 const SHOWN = 40;
+const UNEVEN = 15; // From a day with so many times the usual on, the small days would not show.
 const FEW_SCOPES = 30; // Up to here, all scopes are shown at once; of more, the highest.
 
 export default function OverviewPage({ scope, params, go, who }) {
@@ -29,7 +30,7 @@ export default function OverviewPage({ scope, params, go, who }) {
           : html`<div class="stack">
               <${Figures} stats=${stats.value} />
               <div class="columns">
-                <${Activity} scope=${scope} whole=${whole} onDrawn=${() => setDrawn(true)} />
+                <${Activity} scope=${scope} params=${params} go=${go} whole=${whole} onDrawn=${() => setDrawn(true)} />
                 <${Growth} whole=${whole} />
               </div>
               ${who.rights.includes("admin") && !who.scope && html`<${Recalls} />`}
@@ -49,18 +50,19 @@ function Crumbs({ scope, root, go }) {
 }
 
 const Figures = ({ stats }) => html`<${Card} aria-label="Sizes"><div class="figures">
-  <${Figure} label="Sessions" value=${compact(stats.sessions)} />
-  <${Figure} label="Messages" value=${compact(stats.messages)} hint=${stats.archived > 0 ? `and ${compact(stats.archived)} archived` : undefined} />
-  <${Figure} label="Tokens" value=${compact(stats.tokens)} />
-  <${Figure} label="Memories" value=${compact(stats.memories)} />
-  <${Figure} label="Facts" value=${compact(stats.facts)} />
-  <${Figure} label="Notes" value=${compact(stats.notes)} />
+  <${Figure} label="Sessions" value=${html`<${Count} of=${stats.sessions} />`} />
+  <${Figure} label="Messages" value=${html`<${Count} of=${stats.messages} />`} hint=${stats.archived > 0 ? html`and <${Count} of=${stats.archived} /> archived` : undefined} />
+  <${Figure} label="Tokens" value=${html`<${Count} of=${stats.tokens} />`} />
+  <${Figure} label="Memories" value=${html`<${Count} of=${stats.memories} />`} />
+  <${Figure} label="Facts" value=${html`<${Count} of=${stats.facts} />`} />
+  <${Figure} label="Notes" value=${html`<${Count} of=${stats.notes} />`} />
   <${Figure} label="Last change" value=${html`<${Time} at=${stats.last_activity} />`} />
 </div><//>`;
 
 /** Records by day, stacked by kind. */
-function Activity({ scope, whole, onDrawn }) {
-  const [span, setSpan] = useState("90");
+function Activity({ scope, params, go, whole, onDrawn }) {
+  const span = SPANS.some(([name]) => name === params.days) ? params.days : "90";
+  const setSpan = (name) => go(null, { ...params, days: name === "90" ? null : name }, { replace: true });
   const [place, width] = useWidth();
   const now = whole.value?.now;
   const counting = whole.value?.missing === "more";
@@ -75,7 +77,11 @@ function Activity({ scope, whole, onDrawn }) {
   const found = useLoad(async (signal) => (now ? get("/timeline", { scope, since: times[0], until: times[1], buckets: days }, { signal }) : undefined), [scope, !now, times.join(), counting]);
   useEffect(() => void (found.value && onDrawn()), [found.value]);
   const [since, until] = times.map(Date.parse);
-  const total = found.value ? Object.values(found.value.counts).flat().reduce((a, b) => a + b, 0) : 0;
+  const sums = found.value ? Array.from({ length: days }, (_, i) => Object.values(found.value.counts).reduce((sum, counts) => sum + (counts[i] ?? 0), 0)) : [];
+  const total = sums.reduce((a, b) => a + b, 0);
+  const most = Math.max(0, ...sums);
+  const some = sums.filter(Boolean).sort((a, b) => a - b);
+  const uneven = most > UNEVEN * (some[Math.floor(some.length / 2)] ?? 0);
   return html`<${Card} title="Activity" actions=${html`<${Select} label="Time" quiet value=${span} onValue=${setSpan} options=${SPANS} />`}>
     <div ref=${place} class="overview-chart">
       ${found.error || whole.error
@@ -84,13 +90,17 @@ function Activity({ scope, whole, onDrawn }) {
           ? html`<${Loading} />`
           : html`<svg width=${width} height=${HEIGHT + 18} viewBox="0 0 ${width} ${HEIGHT + 18}" role="img" aria-label="${plural(total, "record")} in the last ${days} days, by day">
                 <${TimeAxis} since=${since} until=${until} width=${width} height=${HEIGHT} />
-                ${stacked(KINDS.map((one) => found.value.counts[one.kind]), { width, height: HEIGHT - 4, bottom: HEIGHT }).map((path, i) => html`<path key=${i} class="bars ${KINDS[i].token}" d=${path} />`)}
+                ${stacked(KINDS.map((one) => found.value.counts[one.kind]), { width, height: HEIGHT - 16, bottom: HEIGHT, scale: uneven ? Math.sqrt : undefined }).map((path, i) => html`<path key=${i} class="bars ${KINDS[i].token}" d=${path} />`)}
+                <text class="mark" x="2" y="11">${most > 0 && `at most ${number(most)} a day`}</text>
+                <${Hover} count=${days} width=${width} height=${HEIGHT} text=${(i) => `${day(since + (i + 0.5) * DAY)}: ${plural(sums[i], "record")}${told(found.value.counts, i)}`} />
               </svg>
-              <p class="muted small">${plural(total, "record")} since ${day(since)}${total === 0 && whole.value.last ? `; the newest is of ${day(whole.value.last)}` : ""}.</p>
+              <p class="muted small">${plural(total, "record")} since ${day(since)}${total === 0 && whole.value.last ? `; the newest is of ${day(whole.value.last)}` : ""}.${uneven ? " Heights grow with the square root, so that the small days show." : ""}</p>
               <${Legend} counts=${found.value.counts} />`}
     </div>
   <//>`;
 }
+
+const told = (counts, i) => KINDS.filter((one) => counts[one.kind]?.[i]).map((one) => `\n${one.name} ${number(counts[one.kind][i])}`).join("");
 
 const Legend = ({ counts }) => html`<ul class="legend">${KINDS.filter((one) => counts[one.kind]?.some(Boolean)).map((one) => html`<li key=${one.kind}><span class="kind ${one.token}">${one.name}</span></li>`)}</ul>`;
 
@@ -114,6 +124,8 @@ function Growth({ whole }) {
                 <${TimeAxis} since=${Date.parse(found.since)} until=${Date.parse(found.until)} width=${width} height=${HEIGHT} />
                 <path class="area" d=${`${line([[0, HEIGHT], ...points])}V${HEIGHT}Z`} />
                 <path class="curve k1" d=${line([[0, HEIGHT], ...points])} />
+                <text class="mark" x="2" y="11">${number(sums.at(-1) ?? 0)}</text>
+                <${Hover} count=${sums.length} width=${width} height=${HEIGHT} text=${(i) => `${minute(Date.parse(found.since) + ((i + 1) / sums.length) * (Date.parse(found.until) - Date.parse(found.since)))}: ${plural(sums[i], "record")}`} />
               </svg>
               <p class="muted small">${plural(sums.at(-1) ?? 0, "record")} since ${day(found.since)}${found.missing === "more" ? `; counting, ${number(found.read)} of ${number(found.total)} so far …` : found.missing === "old" ? `: the newest of ${number(found.total)}` : ""}.</p>`}
     </div>
@@ -211,7 +223,8 @@ function Scopes({ scope, params, go }) {
   const found = useLoad((signal) => allScopes(scope, signal), [scope]);
   const [folded, setFolded] = useState(null); // null: not touched yet
   const [most, setMost] = useState(SHOWN);
-  const [by, setBy] = useState("scope");
+  const by = ["scope", "last_activity", ...COLUMNS.map(([name]) => name)].includes(params.by) ? params.by : "scope";
+  const setBy = (name) => go(null, { ...params, by: name === "scope" ? null : name }, { replace: true });
   const search = params.search ?? "";
   const tree = useMemo(() => found.value && treeOf(found.value.items, scope), [found.value, scope]);
   const closed = useMemo(() => folded ?? new Set(tree && found.value.items.length > FEW_SCOPES ? parents(tree) : []), [folded, tree]);

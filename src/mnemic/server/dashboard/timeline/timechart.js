@@ -86,8 +86,12 @@ export function line(points) {
   return path;
 }
 
-/** Bars of several rows on top of one another, one path for each row. */
-export function stacked(rows, { left = 0, width, bottom, height }) {
+/** Columns that say what is in them when the pointer rests there. */
+export const Hover = ({ count, width, height, text }) =>
+  Array.from({ length: count }, (_, i) => html`<rect key=${i} class="hover" x=${(i * width) / count} width=${width / count} y="0" height=${height}><title>${text(i)}</title></rect>`);
+
+/** Bars of several rows on top of one another, one path for each row; `scale` maps shares of the largest to heights. */
+export function stacked(rows, { left = 0, width, bottom, height, scale = (share) => share }) {
   const parts = Math.max(...rows.map((row) => row?.length ?? 0), 1);
   const sums = Array.from({ length: parts }, (_, i) => rows.reduce((sum, row) => sum + (row?.[i] ?? 0), 0));
   const most = Math.max(...sums, 1);
@@ -98,7 +102,7 @@ export function stacked(rows, { left = 0, width, bottom, height }) {
     let path = "";
     (row ?? []).forEach((count, i) => {
       if (!count) return;
-      const tall = Math.max(1, (count / most) * height);
+      const tall = Math.max(1, scale(sums[i] / most) * (count / sums[i]) * height);
       path += `M${(left + i * step).toFixed(2)} ${(bottom - below[i]).toFixed(2)}v${(-tall).toFixed(2)}h${thick.toFixed(2)}v${tall.toFixed(2)}z`;
       below[i] += tall;
     });

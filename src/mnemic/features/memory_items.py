@@ -260,8 +260,8 @@ def from_archive(record: Record) -> Record:
         if name in data:
             try:
                 data[name] = datetime.fromisoformat(data[name])
-            except (TypeError, ValueError) as error:
-                raise unreadable(record, error) from None
+            except (TypeError, ValueError):
+                raise unreadable(record, ValueError(f"{name} is not a time")) from None
     try:
         return checked(Record(record.scope, MEMORY, record.key, **data))
     except (InvalidValueError, TypeError, AttributeError) as error:

@@ -135,7 +135,7 @@ class KnownSession:
         """The next turns to evict, oldest first, while `last_user` exists; others may have removed some."""
         self.last_user: str | None = None
         """The key of the user's last message, as last looked up; it is never evicted."""
-        self.totals = (0, 0)
+        self.totals: tuple[int, int] = (0, 0)
         """Number of messages and tokens after the last write that reported them."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -86,6 +85,8 @@ class NewestMessages:
 
     async def read(self, store: Store, sessions: Sequence[SessionInfo]) -> list[tuple[SessionInfo, datetime]]:
         """Return each session with the time of its newest message."""
+        import asyncio
+
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
         free = asyncio.Semaphore(SCANS_AT_ONCE)

@@ -98,7 +98,10 @@ def test_another_machine_needs_a_key_however_the_server_listens() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_server_for_others_does_not_start_without_valid_keys(url: str, host: str) -> None:
+def test_a_server_for_others_does_not_start_without_valid_keys(
+    url: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnemic.server.serving.configure_logging", lambda settings: None)
     old = make_key(url, expires=datetime.now(UTC) + timedelta(days=1))
     change_key(url, "expire", old.key.id, datetime.now(UTC))
     change_key(url, "revoke", make_key(url).key.id)

@@ -192,7 +192,10 @@ def test_public_keys_are_read_again_for_an_unknown_one_but_not_too_often(
         thread.join()
 
 
-def test_a_server_does_not_start_without_the_public_keys(url: str, tmp_path: Path) -> None:
+def test_a_server_does_not_start_without_the_public_keys(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mnemic.server.serving.configure_logging", lambda settings: None)
     for location, complaint in ((str(tmp_path / "none.json"), "cannot be read"), ("http://a.example/jwks", "https://")):
         settings = Settings(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks=location, port=0, metrics=False)
         with pytest.raises(InvalidValueError, match=complaint):

@@ -16,7 +16,7 @@ from .memory_items import check_importance, from_archive
 from .notes import note_settings
 from .settings import session_settings
 
-LOG = logging.getLogger("mnemic")
+LOG = logging.getLogger("mnemic.recall")
 
 
 def check_contents(record: Record) -> None:

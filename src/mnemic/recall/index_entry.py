@@ -344,8 +344,8 @@ USE = "use"
 _USE = struct.Struct("<qdq")
 LARGEST = 1e15
 """No record is used more often."""
-LATEST = 253_370_764_800_000_000
-"""The year 9999 in microseconds: no record is used later."""
+LATEST = 253_402_300_800_000_000
+"""The year 10000 in microseconds: no record is used then, or later."""
 
 
 class Use(Struct, frozen=True):

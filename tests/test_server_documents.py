@@ -14,7 +14,8 @@ from http_server import serving
 from mnemic.errors import MnemicError
 from mnemic.server.app import all_endpoints
 from mnemic.server.openapi import document
-from mnemic.server.problems import NO_PATH, STATUS, STATUS_NAMES, STATUS_TITLES, TITLES, problem_name
+from mnemic.server.problems import NO_PATH, STATUS, STATUS_NAMES, STATUS_TITLES, TITLES
+from mnemic.store.wire import problem_name
 
 PAGE = Path(__file__).parent.parent / "docs" / "http-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -45,6 +45,9 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+EARLIEST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+LATEST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
+"""First and last time that there is, in microseconds since 1970."""
 _EXACT = 2**32 * 1_000_000
 """Up to here a float of seconds is exact to the microsecond, and faster."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import field
@@ -21,26 +21,18 @@ from .errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from .features.facts import to_fact
-from .features.memory_items import to_item
-from .features.notes import to_note
+from .features.hits import to_item_of
 from .layers.cipher import EncryptionKeys
 from .layers.encryption import METADATA_REF, EncryptLayer
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
-from .messages import decode
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
 from .records import (
     API_KEY_KIND,
-    ARCHIVED,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
-    FACT,
     GUARD,
     LEASE,
-    MEMORY,
-    MESSAGE,
-    NOTE,
     ONCE_KIND,
     PROGRESS,
     RECALLED,
@@ -65,10 +57,6 @@ MOST_UNREADABLE = 1000
 """How many unreadable records are counted at most."""
 NAMED = 3
 """How many unreadable records are named."""
-DECODED: dict[str, Callable[[Record], object]] = {
-    ARCHIVED: decode, FACT: to_fact, MEMORY: to_item, MESSAGE: decode, NOTE: to_note,
-}  # fmt: skip
-"""How a record becomes what its kind says."""
 
 
 class Examination(Value, frozen=True, kw_only=True):
@@ -166,7 +154,7 @@ async def _look_into(
         await layer.prepare()
         store = layer
     sealed = known["encrypted"] and encryption_key is None
-    reading = _Reading(store, None if deep else READ, {} if sealed else DECODED)
+    reading = _Reading(store, None if deep else READ, decoded=not sealed)
     async for stream in all_streams(store, every):
         await reading.stream(stream)
     reading.report(found, known)
@@ -195,7 +183,7 @@ async def _look_into(
 class _Reading:
     """Reads the records of a store, and counts those that cannot be read, or are not what their kind says."""
 
-    def __init__(self, store: Store, most: int | None, decoded: dict[str, Callable[[Record], object]]) -> None:
+    def __init__(self, store: Store, most: int | None, *, decoded: bool) -> None:
         self._store = store
         self._most = most
         self._decoded = decoded
@@ -236,13 +224,11 @@ class _Reading:
 
     def _check_content(self, kind: str, records: Sequence[Record]) -> None:
         """Note the records that cannot be decoded as what their kind says."""
-        if (decoded := self._decoded.get(kind)) is None:
-            return
-        for record in records:
+        for record in records if self._decoded else ():
             if len(self._malformed) >= MOST_UNREADABLE:
                 return
             try:
-                decoded(record)
+                to_item_of(record)
             except Exception as error:  # whatever is wrong with the data of a record
                 what = f"{type(error).__name__}: {error}"
                 self._malformed.append(f"the {kind} {shown(record.key)} in {record.scope.path!r} ({what})")

@@ -16,12 +16,14 @@ from ..records import ARCHIVED, LEASE, MESSAGE, SUMMARY, Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.stream_state import over_limit
-from .settings import KnownSession, SessionSettings, SettingsCache, SettingsView
+from .settings import SessionSettings, SettingsCache, SettingsView
 from .summary import SUMMARY_KEY, Summarize, summary_record
 from .turns import NEWEST, Turn, TurnMessage, evictable, is_from_user
 
 CANDIDATES = 64
 """How many of the oldest messages are loaded as eviction candidates, for this and the next adds."""
+MOST_KEPT = 100_000
+"""How many tokens eviction candidates may have that are kept for the next adds."""
 MAX_EVICTED = 10_000
 """Maximum number of messages that one add evicts, after a limit was lowered a lot."""
 ATTEMPTS = 100
@@ -33,13 +35,11 @@ LEASE_TIME = timedelta(minutes=5)
 class LimitedLog:
     """Adds messages to a session and enforces its limits."""
 
-    def __init__(
-        self, store: Store, scope: ScopePath, settings: SettingsCache, known: KnownSession | None = None
-    ) -> None:
+    def __init__(self, store: Store, scope: ScopePath, settings: SettingsCache) -> None:
         self._store = store
         self._scope = scope
         self._settings = settings
-        self._known = known or KnownSession()
+        self._known = settings.known
 
     async def write(
         self, ops: list[Op], added: list[Record], once: str | None, view: SettingsView, after: list[Record] | None
@@ -109,7 +109,8 @@ class LimitedLog:
     def _remember(self, adding: _Adding, turns: list[Turn], gone: Sequence[str], totals: Outcome) -> None:
         """Keep the eviction candidates for the next add: the turns after the last evicted one."""
         last = next((n for n, turn in enumerate(turns, 1) if gone[-1] in turn.keys), 0) if gone else 0
-        self._known.candidates = turns[last:] if adding.after is None else []
+        left = turns[last:] if adding.after is None else []
+        self._known.candidates = left if sum(turn.weight for turn in left) <= MOST_KEPT else []
         self._known.last_user = adding.last_user or self._known.last_user
         self._known.totals = (totals.count, totals.weight)
 

@@ -58,9 +58,8 @@ class AsyncSession:
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
-        known = known_session(store, scope)
-        self._settings = SettingsCache(scope, given or GivenSettings(), known)
-        self._log = LimitedLog(store, scope, self._settings, known)
+        self._settings = SettingsCache(scope, given or GivenSettings(), known_session(store, scope))
+        self._log = LimitedLog(store, scope, self._settings)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope.path!r}>"

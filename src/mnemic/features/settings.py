@@ -165,11 +165,11 @@ class SettingsCache:
     def __init__(self, scope: ScopePath, given: GivenSettings, known: KnownSession | None = None) -> None:
         self._scope = scope
         self._given = given
-        self._known = known or KnownSession()
+        self.known: KnownSession = known or KnownSession()
         self._given_stored = False
         self.certain: bool = False
         """Whether the store has confirmed the cached settings."""
-        stored = self._known.stored
+        stored = self.known.stored
         if stored is UNSET:
             # Most often a session is opened with the settings that it has; if not, the first write detects it.
             settings = before = given.apply_to(DEFAULT)
@@ -181,7 +181,7 @@ class SettingsCache:
 
     def learn(self, stored: str | None) -> None:
         settings = before = session_settings(stored)
-        self._known.stored = stored
+        self.known.stored = stored
         if stored is None or not self._given_stored:
             settings = self._given.apply_to(before)
         self.view = SettingsView(self._scope, stored, before, settings)
@@ -189,7 +189,7 @@ class SettingsCache:
 
     def confirm(self, view: SettingsView) -> None:
         """Record that a write succeeded with this view."""
-        self._known.stored = view.written
+        self.known.stored = view.written
         if self.view is view:
             if view.before is not view.settings:
                 self.view = SettingsView(self._scope, view.written, view.settings, view.settings)

@@ -18,6 +18,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from ..checks import LATEST
 from ..errors import EmbedderError
 from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
@@ -344,8 +345,6 @@ USE = "use"
 _USE = struct.Struct("<qdq")
 LARGEST = 1e15
 """No record is used more often."""
-LATEST = 253_402_300_800_000_000
-"""The year 10000 in microseconds: no record is used then, or later."""
 
 
 class Use(Struct, frozen=True):
@@ -394,7 +393,7 @@ def unpack_use(value: bytes | None) -> Use:
     if value is None or len(value) != _USE.size:
         return Use()
     since, uses, last = _USE.unpack(value)
-    return Use(since, uses, last) if 0 <= uses < LARGEST and 0 <= since < LATEST and 0 <= last < LATEST else Use()
+    return Use(since, uses, last) if 0 <= uses < LARGEST and 0 <= since <= LATEST and 0 <= last <= LATEST else Use()
 
 
 def days_between(earlier: NDArray[Any], later: int) -> NDArray[Any]:

@@ -12,6 +12,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 
+from ..features.listing import NewestMessages
+from ..features.timeline import TimelineCache
 from ..memory import AsyncMemory
 from . import api, dashboard
 from .access import AccessMiddleware, Authenticator
@@ -63,6 +65,7 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
     )
     app.router.redirect_slashes = False
     app.state.changes = changes
+    app.state.timelines, app.state.newest_messages, app.state.mem0_places = TimelineCache(), NewestMessages(), {}
     app.state.figures, app.state.limiter, app.state.readiness = figures, limiter, Readiness(memory, settings)
     app.state.authenticator = authenticator
     return app

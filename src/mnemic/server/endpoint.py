@@ -26,7 +26,20 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import UNSET, Meta, Struct, field, json
 from starlette.requests import ClientDisconnect, Request
@@ -35,6 +48,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..checks import check_name, shown
 from ..errors import AccessDeniedError, ConflictError, InvalidValueError
+from ..layers.restricted import Right
 from ..memory import AsyncMemory
 from ..records import ScopePath
 from ..scope import AsyncScope
@@ -47,7 +61,6 @@ from .settings import Settings
 
 Value = TypeVar("Value")
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Right: TypeAlias = Literal["read", "write", "erase", "admin"]
 Header: TypeAlias = Literal["Idempotency-Key", "If-Match", "If-None-Match"]
 
 UNDOCUMENTED = ("mem0", "store")
@@ -282,21 +295,22 @@ _encode = json.Encoder().encode
 Run = TypeVar("Run", bound=Callable[..., Awaitable[Any]])
 
 
-def endpoint(
-    method: Method,
-    path: str,
-    *,
-    right: Right | None,
-    summary: str,
-    tag: str,
-    status: int | tuple[int, ...] = 200,
-    headers: Sequence[Header] = (),
-    problems: Sequence[int] = (),
-    example: Example | None = None,
-    content: str = JSON_TYPE,
-    takes: str = JSON_TYPE,
-    scoped: Scoped = True,
-) -> Callable[[Run], Run]:
+class Options(TypedDict, total=False):
+    """Options of an endpoint, as `Endpoint` takes them."""
+
+    right: Required[Right | None]
+    summary: Required[str]
+    tag: Required[str]
+    status: int | tuple[int, ...]
+    headers: Sequence[Header]
+    problems: Sequence[int]
+    example: Example
+    content: str
+    takes: str
+    scoped: Scoped
+
+
+def endpoint(method: Method, path: str, **options: Unpack[Options]) -> Callable[[Run], Run]:
     """Declare an endpoint; the module's docstring says how.
 
     `status` are the statuses of success, the usual one first; `problems` those of errors beyond the ones that every
@@ -305,23 +319,7 @@ def endpoint(
     """
 
     def declare(run: Run) -> Run:
-        ENDPOINTS.append(
-            Endpoint(
-                method,
-                path,
-                run,
-                right=right,
-                summary=summary,
-                tag=tag,
-                status=status,
-                headers=headers,
-                problems=problems,
-                example=example,
-                content=content,
-                takes=takes,
-                scoped=scoped,
-            )
-        )
+        ENDPOINTS.append(Endpoint(method, path, run, **options))
         return run
 
     return declare

@@ -7,7 +7,6 @@ one again. What a failure of the server says never has content: the log has wher
 from __future__ import annotations
 
 import logging
-import re
 from http import HTTPStatus
 from traceback import format_tb
 from typing import Any
@@ -19,6 +18,7 @@ from starlette.responses import Response
 
 from .. import errors
 from ..errors import ConflictError, LimitError, MnemicError, SettingsChangedError
+from ..store.wire import problem_name
 
 LOG = logging.getLogger("mnemic.server")
 TYPE = "https://mnemic.github.io/mnemic/http-api/#"
@@ -203,11 +203,6 @@ def _fields(error: MnemicError) -> dict[str, Any]:
     if isinstance(error, ConflictError):
         return {"current": error.current, "key": error.key}
     return {"count": error.count, "weight": error.weight} if isinstance(error, LimitError) else {}
-
-
-def problem_name(kind: type[MnemicError]) -> str:
-    """Return the end of the type of an error's problem, such as "not-found"."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", "-", kind.__name__.removesuffix("Error")).lower()
 
 
 def log_failure(error: Exception) -> None:

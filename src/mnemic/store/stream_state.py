@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Annotated, NamedTuple
 
 from msgspec import UNSET, Meta, Struct, field
 
-from ..checks import MICROSECOND, from_microseconds, to_microseconds
+from ..checks import EARLIEST, LATEST, MICROSECOND, from_microseconds
 from ..errors import ConflictError, LimitError, MnemicError, SettingsChangedError
 from ..records import Record, Ref, Stream, StreamName, known_scope
 from .query import Expect, Limit
@@ -18,10 +17,7 @@ __all__ = [
     "check_expected", "check_limit", "check_version", "over_limit", "shown_limit",
 ]  # fmt: skip
 
-Microseconds = Annotated[
-    int,
-    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
-]
+Microseconds = Annotated[int, Meta(ge=EARLIEST, le=LATEST)]
 """A time in microseconds since 1970."""
 
 

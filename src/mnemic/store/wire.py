@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import NODEFAULT, Struct, defstruct
 from msgspec.structs import FieldInfo, fields
 
+from ..errors import MnemicError
 from ..records import Match, Record, Ref
 from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
     "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes",
-    "Records", "Refs", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "to_wire",
+    "Records", "Refs", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "problem_name", "to_wire",
 ]  # fmt: skip
 
 PATH = "/api/v1/store"
@@ -126,3 +128,8 @@ class Found(Struct, frozen=True):
     """The matches of a search, best first."""
 
     matches: list[Match]
+
+
+def problem_name(kind: type[MnemicError]) -> str:
+    """Return the end of the type of an error's problem, such as "not-found"."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", kind.__name__.removesuffix("Error")).lower()

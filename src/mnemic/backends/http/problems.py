@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec import DecodeError, Struct, ValidationError, json
 
 from ... import errors
@@ -21,6 +19,7 @@ from ...errors import (
     TooLargeError,
     UnreadableStoreError,
 )
+from ...store.wire import problem_name
 
 
 class Problem(Struct, frozen=True):
@@ -39,8 +38,7 @@ class Problem(Struct, frozen=True):
 _decode = json.Decoder(Problem).decode
 
 _BY_NAME: dict[str, type[MnemicError]] = {
-    re.sub("(?<=[a-z])(?=[A-Z])", "-", name.removesuffix("Error")).lower(): getattr(errors, name)
-    for name in errors.__all__
+    problem_name(kind): kind for kind in (getattr(errors, name) for name in errors.__all__)
 }
 """Errors by the end of a problem's type, such as "not-found"."""
 _BY_NAME |= {"closed": StoreUnavailableError, "event-loop": StoreError, "missing-extra": StoreError}

@@ -28,7 +28,7 @@ class ForecastQuery(Query):
     id: Annotated[Name, Meta(description="Only the memory with this id.")] | None = None
 
 
-class FadingOut(Struct, kw_only=True, frozen=True):
+class FadingCurve(Struct, kw_only=True, frozen=True):
     """A memory that fades; `curve` has its strength at each of the forecast's `times`, null before it began to fade."""
 
     id: str
@@ -57,7 +57,7 @@ class ForecastOut(Struct, kw_only=True, frozen=True):
     later: int
     complete: bool
     times: list[datetime]
-    fading: list[FadingOut]
+    fading: list[FadingCurve]
 
 
 @endpoint(
@@ -103,7 +103,7 @@ async def forecast(call: Call, query: ForecastQuery) -> ForecastOut:
         complete=found.complete,
         times=times,
         fading=[
-            FadingOut(
+            FadingCurve(
                 id=one.ref.key,
                 scope=one.ref.scope.path,
                 text=(record.text or "")[:SHOWN],

@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from msgspec import Meta, json
+from msgspec import DecodeError, Meta, Struct, ValidationError, json
 from msgspec.structs import replace
 
 from ...checks import shown
@@ -17,6 +17,7 @@ from ...store.query import Scan
 from ..endpoint import Call, PageQuery
 
 Item = TypeVar("Item")
+Placed = TypeVar("Placed", bound=Struct)
 FEW = 32
 """How many records are read first, to learn how large they are."""
 MOST_BYTES = 8 * 1024 * 1024
@@ -97,3 +98,17 @@ def decode_cursor(call: Call, cursor: str | None, order: str) -> str | None:
 def _list_of(call: Call, order: str) -> bytes:
     """Return a few bytes that differ between lists, scopes and orders."""
     return digest_of((call.request.url.path, call.path.path, order))[:6]
+
+
+def encode_place(call: Call, place: Struct | None, order: str) -> str | None:
+    """Return a place in a list as a cursor; None stays None."""
+    return encode_cursor(call, None if place is None else _encode(place).decode(), order)
+
+
+def decode_place(call: Call, cursor: str | None, order: str, kind: type[Placed]) -> Placed | None:
+    """Return the place that a cursor means; raises InvalidValueError if it is not one of this list and order."""
+    place = decode_cursor(call, cursor, order)
+    try:
+        return None if place is None else json.decode(place, type=kind)
+    except (DecodeError, ValidationError):
+        raise InvalidValueError(f"cursor must be that of the page before, of the same list: {shown(cursor)}") from None

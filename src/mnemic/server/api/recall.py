@@ -49,7 +49,20 @@ class RecallQuery(Query):
     neighbors: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
-class RecallBody(Body):
+class SearchBody(Body):
+    """Filters of a search: `metadata` tests equality, or membership in a list; `as_of` keeps what was valid then."""
+
+    kinds: list[Kind] | None = None
+    metadata: Filter | None = None
+    roles: list[Role] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    min_importance: Number | None = None
+    min_score: Number | None = None
+    as_of: Moment | None = None
+
+
+class RecallBody(SearchBody, kw_only=True):
     """A question, and what restricts the search.
 
     `metadata` tests equality, or membership in a list; `as_of` keeps what was valid then, by default now. `neighbors`
@@ -59,14 +72,6 @@ class RecallBody(Body):
 
     query: Text
     k: HitCount = 5
-    kinds: list[Kind] | None = None
-    metadata: Filter | None = None
-    roles: list[Role] | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    min_importance: Number | None = None
-    min_score: Number | None = None
-    as_of: Moment | None = None
     neighbors: Annotated[int, Meta(ge=0, le=100)] = 0
     diverse: bool = True
     traffic: bool = False
@@ -76,7 +81,7 @@ class RecallBody(Body):
     uses: bool = True
 
 
-class ContextBody(Body):
+class ContextBody(SearchBody):
     """Query of the context, by default the user's last message of the session, and how large it may be."""
 
     query: Text | None = None
@@ -84,14 +89,6 @@ class ContextBody(Body):
     session: SessionName | None = None
     share: Annotated[Share, Meta(description="Part of the tokens that is for recall.")] = 0.5
     k: HitCount = 40
-    min_score: Number | None = None
-    kinds: list[Kind] | None = None
-    metadata: Filter | None = None
-    roles: list[Role] | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    min_importance: Number | None = None
-    as_of: Moment | None = None
 
 
 class ItemQuery(Query):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, json
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict
 
 from ...checks import shown
@@ -16,7 +16,7 @@ from ...features.settings import Retention
 from ...store.protocol import Page
 from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
 from . import examples
-from .pages import decode_cursor, encode_cursor
+from .pages import decode_cursor, decode_place, encode_cursor, encode_place
 from .values import Limit, Name, Seconds, SessionName, SessionOut, SettingsOut, duration, session_out, settings_out
 
 HERE = {"name": "monday"}
@@ -75,21 +75,18 @@ async def list_sessions(call: Call, query: SessionsQuery) -> Page[SessionOut]:
     With `order=recent`, a session that gets a message while the pages are read comes again at the end, so that none is
     left out.
     """
-    cursor = decode_cursor(call, query.cursor, query.order)
     if query.order == "name":
+        cursor = decode_cursor(call, query.cursor, query.order)
         page = await session_page(call.store, call.path, query.limit, cursor)
         return Page(tuple(map(session_out, page.items)), encode_cursor(call, page.cursor, query.order))
     # Any message changes this order, so that all are read.
     every = await call.scope.sessions.list()
     start = max((one.last_activity for one in every), default=call.store.clock())
-    place = RecentPlace(start) if cursor is None else json.decode(cursor, type=RecentPlace)
+    place = decode_place(call, query.cursor, query.order, RecentPlace) or RecentPlace(start)
     items, rest = _recent(every, place, query.limit)
-    more = None if rest is None else json.encode(rest).decode()
-    state = call.request.app.state
-    if not hasattr(state, "newest_messages"):
-        state.newest_messages = NewestMessages()
-    found = await state.newest_messages.read(call.store, items)
-    return Page(tuple(session_out(one, time) for one, time in found), encode_cursor(call, more, query.order))
+    newest: NewestMessages = call.request.app.state.newest_messages
+    found = await newest.read(call.store, items)
+    return Page(tuple(session_out(one, time) for one, time in found), encode_place(call, rest, query.order))
 
 
 class RecentPlace(Struct, frozen=True, array_like=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, json
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...checks import check_number, check_time, from_microseconds, shown, to_microseconds
+from ...checks import EARLIEST, LATEST, check_number, check_time, from_microseconds, shown, to_microseconds
 from ...errors import InvalidValueError, NotFoundError
 from ...features.timeline import DECADE, Missing, Place, Timeline, TimelineCache, time_of
 from ...messages import Role
@@ -17,18 +17,16 @@ from ...store.protocol import Page
 from ..endpoint import Body, Call, Example, Query, endpoint
 from . import examples
 from .message_view import MessageView, message_view
-from .pages import decode_cursor, encode_cursor
+from .pages import decode_place, encode_place
 from .sources import find_source
 from .values import Importance, Metadata, Moment, Name, Number
 
-Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
+RecordKind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
 Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 EMPTY = timedelta(days=30)
 """The time that the timeline of an empty scope shows."""
 SHORTEST = timedelta(minutes=1)
 """The shortest time that a timeline shows if none is given."""
-EARLIEST = to_microseconds(datetime.min.replace(tzinfo=UTC))
-LATEST = to_microseconds(datetime.max.replace(tzinfo=UTC))
 SHOWN = 500
 """How many characters of a text a list shows."""
 
@@ -38,7 +36,7 @@ class TimelineFilters(Query):
 
     since: Annotated[Moment, Meta(description="Start of the time shown.")] | None = None
     until: Annotated[Moment, Meta(description="End of the time shown, exclusive.")] | None = None
-    kinds: list[Kind] | None = None
+    kinds: list[RecordKind] | None = None
     roles: Annotated[list[Role], Meta(description="Only messages of these roles.")] | None = None
     min_importance: Number | None = None
     max_importance: Number | None = None
@@ -110,10 +108,7 @@ class RecordDetail(RecordOut, frozen=True):
 
 async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
     """Return the timeline that a query asks for, without the restriction to its time."""
-    state = call.request.app.state
-    if not hasattr(state, "timelines"):
-        state.timelines = TimelineCache()
-    cache: TimelineCache = state.timelines
+    cache: TimelineCache = call.request.app.state.timelines
     kinds = {} if query.kinds is None else {"kinds": query.kinds}
     timeline = await cache.read(call.store, call.path, roles=query.roles or (), visible=call.access.scope, **kinds)
     for name in ("min_importance", "max_importance"):
@@ -194,24 +189,16 @@ async def timeline_records(call: Call, query: RecordsQuery) -> Page[RecordOut]:
     since = None if query.since is None else check_time(query.since, "since")
     until = None if query.until is None else check_time(query.until, "until")
     found.keep(since, until)
-    refs, place = found.newest(query.limit, _place(call, query.cursor))
+    refs, place = found.newest(query.limit, decode_place(call, query.cursor, "time", Place))
     records = await call.store.read(refs)
-    cursor = None if place is None else encode_cursor(call, json.encode(place).decode(), "time")
+    cursor = encode_place(call, place, "time")
     return Page(tuple(record_out(record) for record in records if record is not None), cursor)
-
-
-def _place(call: Call, cursor: str | None) -> Place | None:
-    place = decode_cursor(call, cursor, "time")
-    try:
-        return None if place is None else json.decode(place, type=Place)
-    except ValidationError:
-        raise InvalidValueError(f"cursor must be that of the page before, of the same list: {shown(cursor)}") from None
 
 
 class RecordQuery(Query):
     """A record of the scope; for a message, the scope is that of its session."""
 
-    kind: Kind
+    kind: RecordKind
     id: Name
 
 

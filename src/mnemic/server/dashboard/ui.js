@@ -272,8 +272,12 @@ export const Dialog = ({ title, onClose, side, held, actions, children }) => {
   const id = useId();
   useEffect(() => {
     const before = document.activeElement;
-    node.current.showModal();
-    return () => before?.focus?.();
+    const shown = node.current;
+    shown.showModal();
+    return () => {
+      shown.close(); // While it is open, nothing behind it can take the focus.
+      (before?.isConnected ? before : document.getElementById("main"))?.focus();
+    };
   }, []);
   return html`<dialog ref=${node} class=${side ? "drawer" : "dialog"} aria-labelledby=${id}
     onCancel=${(e) => (e.preventDefault(), held || onClose())} onClick=${(e) => e.target === node.current && !held && onClose()}

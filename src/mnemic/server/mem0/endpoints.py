@@ -14,7 +14,8 @@ from msgspec import UNSET, Struct
 
 from ...checks import shown
 from ...errors import InvalidValueError
-from ..endpoint import Call, Example, Method, Right, endpoint
+from ...layers.restricted import Right
+from ..endpoint import Call, Example, Method, endpoint
 from . import requests as given
 from .memories import Entity, Event, HistoryItem, Memories, Memory
 from .requests import only
@@ -121,10 +122,7 @@ class Feedback(Struct):
 
 
 def _memories(call: Call) -> Memories:
-    state = call.request.app.state
-    if not hasattr(state, "mem0_places"):
-        state.mem0_places = {}
-    return Memories(call.scope, call.store, state.mem0_places)
+    return Memories(call.scope, call.store, call.request.app.state.mem0_places)
 
 
 async def _add(call: Call, body: given.AddBody) -> list[Event]:

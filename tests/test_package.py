@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ import mnemic.api
 NAMES = """
     AnthropicMessage OpenAIMessage
     AccessDeniedError Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
-    MessageLike Opening Overflow Reference Retention Right Role Store Tokens Vectors
+    MessageLike Opening OpenOptions Overflow Reference Retention Right Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
      AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage
     BudgetError Notes Forgotten DecryptionError
@@ -40,6 +41,12 @@ def test_the_public_names_are_these() -> None:
     assert sorted(mnemic.api.__all__) == sorted(NAMES.split()) == sorted(mnemic.api.__all__) == sorted(dir(mnemic))
     for name in mnemic.api.__all__:
         assert getattr(mnemic, name) is getattr(mnemic.api, name)
+
+
+def test_what_opens_a_memory_for_others_passes_on_every_option() -> None:
+    options = set(mnemic.OpenOptions.__annotations__)
+    for opening in (mnemic.open, mnemic.open_async):
+        assert set(signature(opening).parameters) - {"url"} == options
 
 
 def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:

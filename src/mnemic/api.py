@@ -47,7 +47,7 @@ from .images import ImageInfo
 from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
 from .layers.restricted import Right
-from .memory import AsyncMemory, Opening, Tokens, open_async
+from .memory import AsyncMemory, Opening, OpenOptions, Tokens, open_async
 from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
 from .models.embedder import CombinedEmbedder, Embedder
 from .recall.metrics import Metrics, MetricsPeriod
@@ -89,10 +89,10 @@ __all__ = [
     "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
     "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
     "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
-    "OpenAIMessage", "Opening", "Overflow", "Record", "Ref", "Reference", "Retention", "Right", "Role", "Scope",
-    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped",
-    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
-    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder",
-    "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async", "from_anthropic", "from_openai",
-    "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Ref", "Reference", "Retention", "Right", "Role",
+    "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
+    "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError",
+    "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError",
+    "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
+    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
 ]  # fmt: skip

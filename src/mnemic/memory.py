@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from copy import copy
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
@@ -36,6 +36,18 @@ from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """A token counter: an encoding's name, a counter, or a function from a text to a number."""
+
+
+class OpenOptions(TypedDict, total=False):
+    """The options of `open` and `open_async`, for what opens a memory on behalf of a caller and passes them on."""
+
+    tokens: Tokens
+    embedder: Embedder | str | None
+    index: str | None
+    encryption_key: EncryptionKeys | None
+    audit: Auditing
+    index_bytes: int
+    clock: Callable[[], datetime] | None
 
 
 SERVERS_AUDIT = (

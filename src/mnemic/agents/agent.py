@@ -25,6 +25,7 @@ from ..checks import check_name, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, call, off_loop
 from ..features.sessions import AsyncSession
+from ..memory import OpenOptions
 from ..messages import Message
 from ..sync import Session
 from .capability import MemoryCapability
@@ -51,11 +52,12 @@ class Agent:
     """An agent with a name, instructions, tools, a model and a memory.
 
     `model` is a pydantic-ai model or its name, or a function from messages, or a prompt, to text. `memory` is a
-    scope, a memory, a URL, or None for one in this process only; `session` is a session or its name. The prompt
-    contains at most `max_tokens` of memory. `memory_tools` selects the memory tools: all, none or a list of
-    names. With `learn`, sessions are summarized and titled in the background and, with a model in `learn_with`,
-    facts are extracted; a list selects some of these. Other options are passed to pydantic-ai's Agent. `close`
-    it, or use it with `async with`, if it opened its memory or learns.
+    scope, a memory, a URL, or None for one in this process only; `memory_options` are those of `mnemic.open`, for a
+    URL, such as `{"encryption_key": key}`. `session` is a session or its name. The prompt contains at most
+    `max_tokens` of memory. `memory_tools` selects the memory tools: all, none or a list of names. With `learn`,
+    sessions are summarized and titled in the background and, with a model in `learn_with`, facts are extracted; a list
+    selects some of these. Other options are passed to pydantic-ai's Agent. `close` it, or use it with `async with`, if
+    it opened its memory or learns.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Agent:
         *,
         model: AnyModel | None = None,
         memory: AnyMemory | MemoryAccess = None,
+        memory_options: OpenOptions | None = None,
         session: AnySession = "main",
         max_tokens: int | None = None,
         budget: Budget | None = None,
@@ -101,7 +104,7 @@ class Agent:
         if memory is None and isinstance(session, Session | AsyncSession):
             self.memory: MemoryAccess = MemoryAccess.around(session)
         else:
-            self.memory = MemoryAccess.of(memory, name)
+            self.memory = MemoryAccess.of(memory, name, memory_options)
         self._owns = not isinstance(memory, MemoryAccess)
         self._has_memory = memory is not None or not isinstance(session, str)
 

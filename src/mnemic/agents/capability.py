@@ -15,6 +15,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from ..errors import MnemicError
 from ..features.sessions import AsyncSession
+from ..memory import OpenOptions
 from .conversion import text_of
 from .learning import AsyncLearner, Lesson
 from .memory_access import AnyMemory, AnySession, MemoryAccess
@@ -44,7 +45,8 @@ _EXPECTED: ContextVar[tuple[MemoryCapability, list[CallContext]] | None] = Conte
 class MemoryCapability(AbstractCapability[Any]):
     """Adds memory to an agent: recalls for each turn, provides memory tools, and stores the turn.
 
-    `memory` is a scope, a memory or a URL; `session` a session, its name, or a function of the run context.
+    `memory` is a scope, a memory or a URL, which is opened with `memory_options`; `session` a session, its name, or a
+    function of the run context.
     `budget` limits how much memory the prompt contains, `tools` selects the memory tools: all, none or a list of
     names. With `thinking`, the model's thinking is stored too. With a `learner`, sessions are summarized and
     mined in the background; `learn` selects how. A run with its own message history does not see the session's.
@@ -64,12 +66,13 @@ class MemoryCapability(AbstractCapability[Any]):
         learner: AsyncLearner | None = None,
         learn: Sequence[Lesson] = (),
         id: str | None = None,
+        memory_options: OpenOptions | None = None,
     ) -> None:
         """Raise InvalidValueError for an invalid memory or an unknown tool."""
         self.id = id
         self.description: None = None
         self.defer_loading = False
-        self.memory: MemoryAccess = MemoryAccess.of(memory, name or "agent")
+        self.memory: MemoryAccess = MemoryAccess.of(memory, name or "agent", memory_options)
         self.session = session
         self.budget: Budget = Budget() if budget is None else budget
         self.name = name

@@ -11,7 +11,7 @@ from ..checks import shown
 from ..errors import InvalidValueError
 from ..event_loop import Driver, Inline, Portal, off_loop, step
 from ..features.sessions import AsyncSession
-from ..memory import AsyncMemory
+from ..memory import AsyncMemory, OpenOptions
 from ..scope import AsyncScope
 from ..sync import Memory, Scope, Session, open
 
@@ -32,8 +32,14 @@ class MemoryAccess:
     memory works only on that memory's event loop.
     """
 
-    def __init__(self, memory: AnyMemory = None, name: str = "agent") -> None:
-        """Take the scope `name` of a memory, or a scope itself; raises InvalidValueError for anything else."""
+    def __init__(self, memory: AnyMemory = None, name: str = "agent", options: OpenOptions | None = None) -> None:
+        """Take the scope `name` of a memory, or a scope itself; raises InvalidValueError for anything else.
+
+        `options` are those of `mnemic.open`, for a memory that is given as a URL.
+        """
+        self._options: OpenOptions = options or {}
+        if options and not (memory is None or isinstance(memory, str)):
+            raise InvalidValueError("memory_options are for a memory that is given as a URL: this one is open already")
         self._url: str | None = None
         self._name = name
         self._opened: Memory | None = None
@@ -52,9 +58,9 @@ class MemoryAccess:
             raise InvalidValueError(f"an agent's memory is a scope, a memory or a URL: {shown(memory)}")
 
     @classmethod
-    def of(cls, memory: AnyMemory | MemoryAccess, name: str) -> MemoryAccess:
+    def of(cls, memory: AnyMemory | MemoryAccess, name: str, options: OpenOptions | None = None) -> MemoryAccess:
         """Return access to a memory, or the given access."""
-        return memory if isinstance(memory, MemoryAccess) else cls(memory, name)
+        return memory if isinstance(memory, MemoryAccess) else cls(memory, name, options)
 
     @classmethod
     def around(cls, session: Session | AsyncSession) -> MemoryAccess:
@@ -123,7 +129,7 @@ class MemoryAccess:
                 self._portal, self._inline = self._of._portal, self._of._inline
             else:
                 assert self._url is not None
-                self._opened = open(self._url)
+                self._opened = open(self._url, **self._options)
                 self._use(self._opened.scope(self._name))
 
     def _use(self, scope: Scope | AsyncScope) -> None:

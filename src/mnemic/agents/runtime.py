@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from ..checks import check_count, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, off_loop
+from ..memory import OpenOptions
 from ..messages import AgentCall, ToolCall
 from .agent import Agent, AnyModel, model_of
 from .conversion import text_of
@@ -43,10 +44,11 @@ class Runtime:
         private: bool = False,
         max_depth: int = 5,
         name: str = "team",
+        memory_options: OpenOptions | None = None,
     ) -> None:
         """Raise InvalidValueError for an invalid memory, or two agents of one name."""
         self.session = session
-        self.memory: MemoryAccess = MemoryAccess(memory, name)
+        self.memory: MemoryAccess = MemoryAccess(memory, name, memory_options)
         self._model = None if model is None else model_of(model)
         self._private = private
         self._max_depth = check_count(max_depth, "max_depth", least=1)

@@ -8,13 +8,13 @@ from datetime import timedelta
 from importlib.metadata import entry_points
 from os import PathLike
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 import mnemic
 
 from ..checks import shown
 from ..features.summary import extractive
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 from ..models.embedder import find_embedder
 from .embedding import embedder_from
 from .message_list import sqlite_url
@@ -64,7 +64,9 @@ class UrlStore(MemoryStore[str]):
 
     signals: tuple[str, ...] | None = None
 
-    def __init__(self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Any) -> None:
+    def __init__(
+        self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Unpack[OpenOptions]
+    ) -> None:
         """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
         self.memory: mnemic.Memory = mnemic.open(url, **options)
@@ -116,14 +118,16 @@ class UrlStore(MemoryStore[str]):
 class InMemoryStore(UrlStore):
     """Texts in this process."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[OpenOptions]) -> None:
         super().__init__("memory://", **options)
 
 
 class SqliteStore(UrlStore):
     """Texts in a SQLite file, with automatic schema migration."""
 
-    def __init__(self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Any) -> None:
+    def __init__(
+        self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Unpack[OpenOptions]
+    ) -> None:
         super().__init__(sqlite_url(path), name, **options)
 
 
@@ -131,7 +135,11 @@ class RedisStore(UrlStore):
     """Texts on a Redis or Valkey server, each expiring `ttl` seconds after it was added."""
 
     def __init__(
-        self, url: str = "redis://localhost:6379", ttl: float | None = None, name: str = "memories", **options: Any
+        self,
+        url: str = "redis://localhost:6379",
+        ttl: float | None = None,
+        name: str = "memories",
+        **options: Unpack[OpenOptions],
     ) -> None:
         super().__init__(url, name, ttl=None if ttl is None else timedelta(seconds=ttl), **options)
 
@@ -185,19 +193,21 @@ class EnhancedAgentMemory:
         path: str | PathLike[str] = "agent_memory.db",
         long_term: MemoryStore[str] | None = None,
         max_messages: int | None = None,
-        encryption_key: EncryptionKeys | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         """`long_term` is any store; the default is a file if `persistent`, otherwise this process.
 
-        With `vector`, recall uses words and meaning; without, words only. `encryption_key` encrypts the file.
+        With `vector`, recall uses words and meaning; without, words only. `options` are those of `mnemic.open`, such
+        as `encryption_key`.
         """
         url = sqlite_url(path) if persistent else "memory://"
-        memory = mnemic.open(url, encryption_key=encryption_key)
+        memory = mnemic.open(url, **options)
         self.working: mnemic.Session = memory.scope("enhanced").session(
             "working", max_messages=max_messages, overflow="drop"
         )
         if long_term is None:
-            options: dict[str, Any] = {"embedder": "auto" if vector else None, "encryption_key": encryption_key}
+            if not vector:
+                options["embedder"] = None
             long_term = SqliteStore(path, **options) if persistent else InMemoryStore(**options)
         self.long_term = long_term
         # One store compares words and meaning, so nothing is stored twice.

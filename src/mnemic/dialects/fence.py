@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlencode
 
 import mnemic
 from mnemic import Message
 
 from ..features.turns import fitting
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 from ..messages import SYSTEM_ID
 from ..records import now
 from ..tokens import encoding
@@ -40,10 +40,10 @@ class BaseMemory:
 
     session: mnemic.Session | None = None
 
-    def __init__(self, url: str, name: str, *scope: str, encryption_key: EncryptionKeys | None = None) -> None:
-        """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
+    def __init__(self, url: str, name: str, *scope: str, **options: Unpack[OpenOptions]) -> None:
+        """`url` is any Mnemic URL; `options` are those of `mnemic.open`, such as `encryption_key`."""
         open_ = mnemic.open if url == "memory://" else shared
-        memory = open_(url, encryption_key=encryption_key)
+        memory = open_(url, **options)
         self.scope: mnemic.Scope = memory.scope("fence", *scope)
         self.session = self.scope.session(name)
 
@@ -90,17 +90,15 @@ class BaseMemory:
 class FleetingMemory(BaseMemory):
     """A conversation in this process only."""
 
-    def __init__(self, *, encryption_key: EncryptionKeys | None = None) -> None:
-        super().__init__("memory://", "fleeting", encryption_key=encryption_key)
+    def __init__(self, **options: Unpack[OpenOptions]) -> None:
+        super().__init__("memory://", "fleeting", **options)
 
 
 class SQLiteMemory(BaseMemory):
     """A conversation in a file."""
 
-    def __init__(
-        self, db_path: str | os.PathLike[str], session_id: str, *, encryption_key: EncryptionKeys | None = None
-    ) -> None:
-        super().__init__(sqlite_url(db_path), session_id, encryption_key=encryption_key)
+    def __init__(self, db_path: str | os.PathLike[str], session_id: str, **options: Unpack[OpenOptions]) -> None:
+        super().__init__(sqlite_url(db_path), session_id, **options)
 
 
 class DynamoDBMemory(BaseMemory):
@@ -112,11 +110,10 @@ class DynamoDBMemory(BaseMemory):
         primary_key_name: str,
         primary_key_value: str,
         region: str | None = None,
-        *,
-        encryption_key: EncryptionKeys | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         url = _aws("dynamodb", table_name, region, "AWS_ENDPOINT_URL_DYNAMODB", key=primary_key_name)
-        super().__init__(url, primary_key_value, encryption_key=encryption_key)
+        super().__init__(url, primary_key_value, **options)
 
 
 class AgentCoreMemory(BaseMemory):
@@ -128,15 +125,14 @@ class AgentCoreMemory(BaseMemory):
         session_id: str,
         memory_id: str | None = None,
         region: str | None = None,
-        *,
-        encryption_key: EncryptionKeys | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         """Raise InvalidValueError if neither `memory_id` nor the environment names a memory."""
         memory_id = memory_id or os.environ.get(MEMORY_ID)
         if not memory_id:
             raise mnemic.InvalidValueError(f"AgentCoreMemory needs a memory_id, or {MEMORY_ID} to name one")
         url = _aws("agentcore", memory_id, region, "AWS_ENDPOINT_URL_BEDROCK_AGENTCORE")
-        super().__init__(url, session_id, agent_id, encryption_key=encryption_key)
+        super().__init__(url, session_id, agent_id, **options)
 
 
 def _aws(scheme: str, name: str, region: str | None, endpoint: str, **options: str) -> str:

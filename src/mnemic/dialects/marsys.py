@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 from msgspec import DecodeError, json
 
@@ -16,7 +16,7 @@ import mnemic
 from ..checks import check_name, check_segment, new_id, shown
 from ..features.settings import Retention
 from ..features.summary import extractive
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 from ..messages import ROLES
 from .message_list import MessageList, shared
 
@@ -237,12 +237,13 @@ class ConversationMemory:
         retention_policy: str = "session",
         *,
         session: mnemic.Session | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
-        """`session` is the underlying session; by default one in this process."""
+        """`session` is the underlying session; by default one in this process, opened with `options`."""
         self.max_messages = max_messages
         self.retention_policy: str = _policy(retention_policy)
         if session is None:
-            session = _session(mnemic.open("memory://"), (), max_messages, retention_policy)
+            session = _session(mnemic.open("memory://", **options), (), max_messages, retention_policy)
         self.session = session
 
     @property
@@ -293,17 +294,17 @@ class MemoryManager:
         max_messages_per_agent: int = 1000,
         *,
         store: str | None = None,
-        encryption_key: EncryptionKeys | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
         """`store` is the URL of persistent memories, opened on first use.
 
-        `encryption_key` encrypts them.
+        `options` are those of `mnemic.open`, such as `encryption_key`.
         """
         self.retention_policy = _policy(retention_policy)
         self.max_messages_per_agent = max_messages_per_agent
         self._store = store
-        self._encryption_key = encryption_key
-        self._scratch = mnemic.open("memory://")
+        self._options = options
+        self._scratch = mnemic.open("memory://", **options)
         self._memories: dict[str, ConversationMemory] = {}
 
     def get_memory(self, agent_name: str) -> ConversationMemory:
@@ -350,7 +351,7 @@ class MemoryManager:
         return _session(memory, (agent_name,), self.max_messages_per_agent, policy)
 
     def _persistent(self) -> mnemic.Memory:
-        return shared(DEFAULT_STORE if self._store is None else self._store, self._encryption_key)
+        return shared(DEFAULT_STORE if self._store is None else self._store, **self._options)
 
     @contextmanager
     def run(self) -> Iterator[MemoryManager]:

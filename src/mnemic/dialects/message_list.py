@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
-from functools import cache
 from os import PathLike, fspath
-from typing import Any, Generic, TypeVar, overload
+from threading import Lock
+from typing import Any, Generic, TypeVar, Unpack, overload
 from urllib.parse import quote
 
 import mnemic
 
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -21,14 +21,19 @@ def sqlite_url(path: str | PathLike[str]) -> str:
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
 
 
-def shared(url: str, encryption_key: EncryptionKeys | None = None) -> mnemic.Memory:
-    """Return the memory at a URL with this key, opened once per process."""
-    return _shared(url, tuple(encryption_key) if isinstance(encryption_key, list) else encryption_key)
+_opened: list[tuple[str, OpenOptions, mnemic.Memory]] = []
+_opening = Lock()
 
 
-@cache
-def _shared(url: str, key: Any) -> mnemic.Memory:
-    return mnemic.open(url, encryption_key=key)
+def shared(url: str, **options: Unpack[OpenOptions]) -> mnemic.Memory:
+    """Return the memory at a URL with these options, opened once per process."""
+    with _opening:
+        for known, before, memory in _opened:
+            if known == url and before == options:
+                return memory
+        memory = mnemic.open(url, **options)
+        _opened.append((url, options, memory))
+        return memory
 
 
 class MessageList(MutableSequence[Item], Generic[Item]):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic_ai.toolsets import FunctionToolset
 
 import mnemic
 from mnemic import AsyncMemory, AsyncNotes
 
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 from .prompting import PromptAgent
 
 __all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]
@@ -35,12 +35,11 @@ class MemoryBackend:
 class UrlMemory(MemoryBackend):
     """Notes at any Mnemic URL; `prefix` separates agents."""
 
-    def __init__(
-        self, url: str = "memory://", prefix: str = "agent_memory", *, encryption_key: EncryptionKeys | None = None
-    ) -> None:
+    def __init__(self, url: str = "memory://", prefix: str = "agent_memory", **options: Unpack[OpenOptions]) -> None:
+        """`options` are those of `mnemic.open`, such as `encryption_key`."""
         self.url = url
         self.prefix = prefix
-        self._encryption_key = encryption_key
+        self._options = options
         self._memory: AsyncMemory | None = None
 
     async def list_keys(self) -> list[str]:
@@ -65,17 +64,15 @@ class UrlMemory(MemoryBackend):
 
     async def _notes(self) -> AsyncNotes:
         if self._memory is None:
-            self._memory = await mnemic.open_async(self.url, encryption_key=self._encryption_key)
+            self._memory = await mnemic.open_async(self.url, **self._options)
         return self._memory.scope(self.prefix).notes
 
 
 class RedisMemory(UrlMemory):
     """Notes on a Redis or Valkey server."""
 
-    def __init__(
-        self, redis_url: str, prefix: str = "agent_memory", *, encryption_key: EncryptionKeys | None = None
-    ) -> None:
-        super().__init__(redis_url, prefix, encryption_key=encryption_key)
+    def __init__(self, redis_url: str, prefix: str = "agent_memory", **options: Unpack[OpenOptions]) -> None:
+        super().__init__(redis_url, prefix, **options)
 
 
 class Agent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from msgspec.structs import asdict, force_setattr
@@ -14,7 +14,7 @@ from mnemic import AsyncScope, AsyncSession
 
 from ..checks import check_count, check_time, shown
 from ..features.turns import fitting
-from ..layers.cipher import EncryptionKeys
+from ..memory import OpenOptions
 from ..tokens import encoding
 from .message_list import MessageList
 
@@ -105,22 +105,14 @@ class BaseMemoryStore:
 
 
 class UrlMemoryStore(BaseMemoryStore):
-    """Messages of one session at any Mnemic URL, with the limits of a session."""
+    """Messages of one session at any Mnemic URL; `options` are those of `mnemic.open` and of a session."""
 
-    def __init__(
-        self,
-        url: str = "memory://",
-        session_id: str = "default",
-        *,
-        encryption_key: EncryptionKeys | None = None,
-        embedder: Any = "auto",
-        **limits: Any,
-    ) -> None:
+    def __init__(self, url: str = "memory://", session_id: str = "default", **options: Any) -> None:
         self.url: str = url
         self.session_id: str = session_id
-        self._opening: dict[str, Any] = {"embedder": embedder, "encryption_key": encryption_key}
+        self._opening, limits = _split(options)
         # A limit of these stores defines how much they retain.
-        self._limits = {"overflow": "drop", **limits}
+        self._limits: dict[str, Any] = {"overflow": "drop", **limits}
         self._scope: AsyncScope | None = None
         self._memory: mnemic.AsyncMemory | None = None
         # In-process data works on any event loop, and before there is one.
@@ -161,6 +153,12 @@ class UrlMemoryStore(BaseMemoryStore):
     async def close(self) -> None:
         if self._memory is not None:
             await self._memory.close()
+
+
+def _split(options: dict[str, Any]) -> tuple[OpenOptions, dict[str, Any]]:
+    """Return the options of `mnemic.open`, and the others."""
+    opening = {name: value for name, value in options.items() if name in OpenOptions.__annotations__}
+    return cast("OpenOptions", opening), {name: value for name, value in options.items() if name not in opening}
 
 
 class InMemoryMemoryStore(UrlMemoryStore):
@@ -214,17 +212,10 @@ class RedisMemoryStore(UrlMemoryStore):
 
 
 class S3MemoryStore(UrlMemoryStore):
-    """Messages in a bucket; `options` are those of an s3:// URL, such as the region."""
+    """Messages in a bucket; `options` are those of an s3:// URL, such as the region, and of `mnemic.open`."""
 
-    def __init__(
-        self,
-        bucket_name: str,
-        session_id: str = "default",
-        prefix: str = "memory",
-        *,
-        encryption_key: EncryptionKeys | None = None,
-        **options: str,
-    ) -> None:
-        query = urlencode(options)
+    def __init__(self, bucket_name: str, session_id: str = "default", prefix: str = "memory", **options: Any) -> None:
+        opening, of_url = _split(options)
+        query = urlencode(of_url)
         url = f"s3://{bucket_name}/{prefix}" + (f"?{query}" if query else "")
-        super().__init__(url, session_id, encryption_key=encryption_key)
+        super().__init__(url, session_id, **opening)

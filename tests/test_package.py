@@ -30,7 +30,7 @@ NAMES = """
     FactGraph    ImageInfo Imported Skipped Stats Memory
     Message Metrics MetricsPeriod MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
-    Scope StaticEmbedder
+    Scope SignatureError SigningKey SigningKeys StaticEmbedder verify_signature
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
     copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter

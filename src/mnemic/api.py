@@ -20,6 +20,7 @@ from .errors import (
     MnemicError,
     NewerSchemaError,
     NotFoundError,
+    SignatureError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -53,6 +54,7 @@ from .models.embedder import CombinedEmbedder, Embedder
 from .recall.metrics import Metrics, MetricsPeriod
 from .records import Record, Ref, ScopePath
 from .scope import AsyncScope
+from .signing import SigningKey, SigningKeys, verify_signature
 from .store.protocol import Store
 from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
 from .tokens import TokenCounter, token_counter
@@ -88,11 +90,13 @@ __all__ = [
     "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath",
     "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
     "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
-    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
-    "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Ref", "Reference", "Retention", "Right", "Role",
-    "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
-    "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError",
-    "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError",
-    "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
+    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes",
+    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Ref", "Reference",
+    "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo",
+    "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder",
+    "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
+    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
     "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "verify_signature",
 ]  # fmt: skip

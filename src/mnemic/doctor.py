@@ -29,6 +29,7 @@ from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
 from .records import (
     API_KEY_KIND,
+    CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     GUARD,
@@ -36,6 +37,7 @@ from .records import (
     ONCE_KIND,
     PROGRESS,
     RECALLED,
+    SIGNING_KIND,
     Record,
     ScopePath,
     Stream,
@@ -48,7 +50,7 @@ from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
 
-INTERNAL = (API_KEY_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS)
+INTERNAL = (API_KEY_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS, SIGNING_KIND)
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000
 """How many records are read at most, unless the examination is deep."""

@@ -9,6 +9,7 @@
     │   └── SettingsChangedError                the settings differ from those that the writer knew
     ├── LimitError                              a write that would leave a stream over its limit
     ├── BudgetError (ValueError)                a token budget too small for system message and turn
+    ├── SignatureError (ValueError)             a signed document that was changed, or whose key is not trusted
     ├── EmbedderError                           an embedder that failed, or differs from that of the store
     ├── MissingExtraError (ImportError)         an optional dependency is not installed
     ├── EventLoopError (RuntimeError)           a call on an event loop that cannot serve it
@@ -32,8 +33,9 @@ from __future__ import annotations
 __all__ = [
     "AccessDeniedError", "AuditError", "BudgetError", "ClosedError", "ConflictError", "DecryptionError",
     "EmbedderError", "EventLoopError", "InvalidValueError", "LimitError", "MissingExtraError", "MnemicError",
-    "NewerSchemaError", "NotFoundError", "SettingsChangedError", "StoreBusyError", "StoreError", "StoreFullError",
-    "StorePermissionError", "StoreUnavailableError", "TooLargeError", "UnknownSchemeError", "UnreadableStoreError",
+    "NewerSchemaError", "NotFoundError", "SettingsChangedError", "SignatureError", "StoreBusyError", "StoreError",
+    "StoreFullError", "StorePermissionError", "StoreUnavailableError", "TooLargeError", "UnknownSchemeError",
+    "UnreadableStoreError",
 ]  # fmt: skip
 
 
@@ -88,6 +90,10 @@ class LimitError(MnemicError):
 
 class BudgetError(MnemicError, ValueError):
     """The token budget is too small for the system message and the current turn."""
+
+
+class SignatureError(MnemicError, ValueError):
+    """A document was changed after it was signed, was not signed, or was signed with a key that is not trusted."""
 
 
 class EmbedderError(MnemicError):

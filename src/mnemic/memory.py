@@ -22,11 +22,13 @@ from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.index import IndexLayer
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
 from .layers.served import ServedLayer
+from .layers.store_signing import StoreSigning
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
 from .scope import AsyncScope, purge_all
+from .signing import SigningKeys, signing_keys
 from .store import registry
 from .store.availability import optional
 from .store.protocol import Capability, Companion, SearchableStore, Store
@@ -46,6 +48,7 @@ class OpenOptions(TypedDict, total=False):
     index: str | None
     encryption_key: EncryptionKeys | None
     audit: Auditing
+    signing_key: SigningKeys | None
     index_bytes: int
     clock: Callable[[], datetime] | None
 
@@ -76,6 +79,7 @@ class AsyncMemory:
         encryption_key: EncryptionKeys | Keyring | None = None,
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
+        signing_key: SigningKeys | None = None,
     ) -> None:
         """Put the layers over a store: audit, index and encryption, outermost first; `open_async` opens it by URL.
 
@@ -100,6 +104,7 @@ class AsyncMemory:
         self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
         outermost = self._audit or self._index
         outermost.origin = Origin(url)
+        outermost.signing = StoreSigning(below, signing_key)
         self._store: SearchableStore = outermost
 
     def __repr__(self) -> str:
@@ -406,6 +411,7 @@ def open_async(
     index: str | None = None,
     encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
+    signing_key: SigningKeys | None = None,
     index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Opening:
@@ -414,8 +420,10 @@ def open_async(
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that
     made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit`
-    logs all changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the
-    memory of all cached indexes together, except for a single larger one. `clock` is a function that returns the
+    logs all changes: True for the same store, another store or its URL, or an `Audit`.
+    `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
+    signs; None is a key that is kept in the store. `index_bytes` bounds the memory of all cached indexes together,
+    except for a single larger one. `clock` is a function that returns the
     current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
     MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
@@ -430,6 +438,7 @@ def open_async(
         if keys is not None and index is not None:
             raise InvalidValueError(PLAIN_INDEX)
         logged = audit_of(audit)
+        signing = None if signing_key is None else signing_keys(signing_key)
         companion: Companion | None = None
         async with AsyncExitStack() as stack:
             if index is not None:
@@ -444,7 +453,9 @@ def open_async(
                 trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
                 stack.push_async_callback(trail.close)
                 logged = replace(logged, store=trail)
-            memory = AsyncMemory(store, token_counter, str(parsed), found, companion, keys, logged, index_bytes)
+            memory = AsyncMemory(
+                store, token_counter, str(parsed), found, companion, keys, logged, index_bytes, signing
+            )
             await memory._prepare()
             stack.pop_all()
         return memory

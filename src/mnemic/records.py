@@ -15,10 +15,11 @@ from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError, UnreadableStoreError
 
 __all__ = [
-    "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY",
-    "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED",
-    "SUMMARY", "TITLE", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest",
-    "digest_of", "known_scope", "now", "parse_time", "plain", "unreadable",
+    "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
+    "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY", "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS",
+    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "Match", "Record", "Ref",
+    "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "known_scope", "now",
+    "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -27,6 +28,12 @@ ENCRYPTION_KIND = "encryption"
 """Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""
+CHAINS_KIND = "audit-chains"
+"""Kind of the entries, at the root, of the register of audit chains; append-only."""
+SIGNING_KIND = "signing-key"
+"""Kind of the records, at the root, of the signing keys that a store keeps."""
+AUDIT_KINDS = (AUDIT_KIND, CHAINS_KIND)
+"""Kinds of the audit log, which have no text."""
 API_KEY_KIND = "api-key"
 """Kind of the records, at the root, of the API keys of a server."""
 ONCE_KIND = "once"

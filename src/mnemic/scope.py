@@ -26,7 +26,7 @@ from .features.settings import GivenSettings, Overflow, Retention
 from .layers.encryption import open_beside
 from .layers.restricted import require
 from .messages import Role
-from .records import API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
+from .records import API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, SIGNING_KIND, ScopePath
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
@@ -408,9 +408,9 @@ class AsyncScope:
         return removed
 
 
-UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND)
+UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ONCE_KIND, SIGNING_KIND)
 """Kinds of internal records, which are not counted."""
-KEPT = (API_KEY_KIND, AUDIT_KIND)
+KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
 """Kinds that `erase` keeps: who may use a server, and what was done."""
 
 

@@ -37,6 +37,7 @@ from .recall.metrics import Metrics
 from .recall.text_analysis import NEAR
 from .records import ScopePath
 from .scope import AsyncScope
+from .signing import SigningKeys
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -954,7 +955,8 @@ class Scope:
 
 def open(
     url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
-    encryption_key: EncryptionKeys | None = None, audit: Auditing = None, index_bytes: int = INDEX_BYTES,
+    encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
+    signing_key: SigningKeys | None = None, index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
@@ -962,11 +964,12 @@ def open(
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
     the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs all
-    changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the memory of all
-    cached indexes together, except for a single larger one. `clock` is a function that returns the current time, for
-    tests that move it; by default the system's. Raises InvalidValueError for a bad URL or key, UnknownSchemeError,
-    MissingExtraError, EmbedderError if the store's vectors have another embedder, or a StoreError if the store cannot
-    be opened, such as DecryptionError with a wrong key.
+    changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log and
+    certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept in the
+    store. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one. `clock` is a
+    function that returns the current time, for tests that move it; by default the system's. Raises InvalidValueError
+    for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors have another
+    embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a wrong key.
     """
     _, backend = registry.find(url)
     inline = backend.inline and index is None and audits_inline(audit)
@@ -974,7 +977,7 @@ def open(
     try:
         opening = open_async(
             url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit,
-            index_bytes=index_bytes, clock=clock,
+            signing_key=signing_key, index_bytes=index_bytes, clock=clock,
         )
         memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)

@@ -22,6 +22,7 @@ from ..recall.index_entry import USE
 from ..records import (
     API_KEY_KIND,
     AUDIT_KIND,
+    CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     GUARD,
@@ -34,6 +35,7 @@ from ..records import (
     PROGRESS,
     PRUNED,
     RECALLED,
+    SIGNING_KIND,
     SUMMARY,
     Record,
     ScopePath,
@@ -55,7 +57,7 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
 FORGETTABLE = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS)
 """Kinds that can be forgotten."""
-SPARED = (AUDIT_KIND, API_KEY_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
+SPARED = (AUDIT_KIND, CHAINS_KIND, SIGNING_KIND, API_KEY_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
 """Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
 """Kinds that are rewritten in place, whose age counts from the last change."""

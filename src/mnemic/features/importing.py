@@ -17,11 +17,13 @@ from ..recall.index_entry import USE
 from ..records import (
     API_KEY_KIND,
     ARCHIVED,
+    AUDIT_KINDS,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     FACT,
     LEASE,
     MESSAGE,
+    SIGNING_KIND,
     Record,
     Ref,
     ScopePath,
@@ -33,7 +35,7 @@ from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
 from .session_log import LimitedLog
 from .settings import GivenSettings, SettingsCache
 
-INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, LEASE)
+INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, SIGNING_KIND, *AUDIT_KINDS, LEASE)
 """Kinds of records about a store itself, which are neither exported nor imported."""
 WRITTEN_AT_ONCE = 1000
 """Maximum number of records in one write."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..errors import StoreError
 from ..event_loop import off_loop, pause
 from ..recall.index_entry import USE, EntryBuilder, intact, log, pack, unpack
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, StreamName
+from ..records import AUDIT_KINDS, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import cause_name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
@@ -121,7 +121,7 @@ class IndexCache:
         index = self._index_of(scope, builder.name)
         known, listed = set(index.table.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
-            if stream.kind == AUDIT_KIND:
+            if stream.kind in AUDIT_KINDS:
                 continue  # without text, and as many records as there were changes
             listed.add(stream.name)
             index.set_expiry(stream)

@@ -13,6 +13,7 @@ from ..store.matching import to_cursor
 from ..store.protocol import Capability, Page, SearchableStore, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..telemetry.calls import UNKNOWN, Origin
+from .store_signing import StoreSigning
 
 
 class Layer:
@@ -20,6 +21,8 @@ class Layer:
 
     origin: Origin = UNKNOWN
     """The URL of the store, for telemetry; known to the outermost layer."""
+    signing: StoreSigning | None = None
+    """The signing keys of the store; known to the outermost layer."""
 
     def __init__(self, below: Store) -> None:
         self._below = below

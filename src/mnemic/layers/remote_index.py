@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..checks import check_callable, from_microseconds
 from ..recall.index_entry import USE, EntryBuilder, intact, unpack
 from ..recall.question import analyze_question
-from ..records import AUDIT_KIND, Record, ScopePath, Stream, StreamName, known_scope
+from ..records import AUDIT_KINDS, Record, ScopePath, Stream, StreamName, known_scope
 from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all, scan_pages
 from ..store.query import Derive, Scan, Search, StreamScan
 from .index_cache import IndexCache
@@ -76,7 +76,7 @@ class RemoteIndex:
         total = sum(stream.count for stream in streams)
         listed = set()
         for stream in streams:
-            if stream.kind == AUDIT_KIND:
+            if stream.kind in AUDIT_KINDS:
                 continue  # which has no text
             name = stream.name
             listed.add(name)
@@ -104,7 +104,7 @@ class RemoteIndex:
             await self.catch_up(near.scope, builder)
             return await self._companion.near(near)
         found = await self._own.nearby(near)
-        behind = [one for one in found.behind if one[0].kind != AUDIT_KIND]
+        behind = [one for one in found.behind if one[0].kind not in AUDIT_KINDS]
         for stream, mark in behind:
             await self._update(stream, mark, builder)
         return (await self._own.nearby(near)).records if behind else found.records

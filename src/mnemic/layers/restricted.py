@@ -17,9 +17,11 @@ from ..errors import AccessDeniedError, ClosedError
 from ..records import (
     API_KEY_KIND,
     AUDIT_KIND,
+    CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     ONCE_KIND,
+    SIGNING_KIND,
     Match,
     Record,
     Ref,
@@ -30,12 +32,13 @@ from ..store.protocol import Capability, Page, SearchableStore, Store
 from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
 from ..telemetry.calls import UNKNOWN, Origin
 from .layer import Layer, filtered_scan
+from .store_signing import StoreSigning
 
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
 """A permission: to read; to add, change and delete single records; to delete whole streams; to see the audit log."""
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
-HIDDEN = (API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND)
+HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, SIGNING_KIND)
 """Kinds of internal records that are neither read nor written through this layer."""
 UNREAD = (*HIDDEN, ONCE_KIND)
 """Kinds whose records are not read; the ids of writes are listed and purged when their scope is erased."""
@@ -53,6 +56,7 @@ class RestrictedLayer(Layer):
         self.scope: ScopePath = scope
         self.rights: frozenset[str] = frozenset(check_names(tuple(rights), "right", RIGHTS))
         self.origin: Origin = getattr(below, "origin", UNKNOWN)
+        self.signing: StoreSigning | None = getattr(below, "signing", None)
         self._closed = False
 
     @property

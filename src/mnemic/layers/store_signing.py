@@ -1,0 +1,57 @@
+"""The signing keys of a store: those that the caller gave, or one that is generated and kept in the store itself.
+
+A kept key is encrypted with the rest of the store. In a store that is not encrypted, whoever can read the store can
+sign as well, so only a key that is given proves something to others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConflictError, InvalidValueError, StorePermissionError
+from ..records import SIGNING_KIND, Record, ScopePath
+from ..signing import SigningKey, SigningKeys, signing_keys
+from ..store.protocol import Store, scan_all
+from ..store.query import Put, Scan, Write
+
+
+class StoreSigning:
+    """Finds the signing keys of a store."""
+
+    def __init__(self, store: Store, given: SigningKeys | None = None) -> None:
+        """Take the store in which a key is kept if none is given; raises InvalidValueError for an invalid key."""
+        self._store = store
+        self.given: bool = given is not None
+        """Whether the caller has given the key, so that it is not in the store."""
+        self._keys = [] if given is None else signing_keys(given)
+
+    async def key(self) -> SigningKey:
+        """Return the key that signs, generated if there is none.
+
+        Raises InvalidValueError if no key was given and none can be kept, as on a server.
+        """
+        if not self._keys and not await self.keys():
+            kept = SigningKey.generate()
+            record = Record(ScopePath(), SIGNING_KIND, "first", data={"secret": kept.secret_text()})
+            try:
+                await self._store.write(Write((Put(record, 0),)))
+            except ConflictError:
+                pass  # another process was faster
+            except StorePermissionError as error:
+                raise InvalidValueError(
+                    f"no signing key can be kept in this store: pass signing_key ({error})"
+                ) from None
+            await self.keys()
+        return self._keys[0]
+
+    async def keys(self) -> list[SigningKey]:
+        """Return all keys, the signing one first; none if the store has none yet."""
+        if not self._keys:
+            scan = Scan(scope=ScopePath(), kinds=(SIGNING_KIND,))
+            self._keys = [_kept(record) async for record in scan_all(self._store, scan)]
+        return self._keys
+
+
+def _kept(record: Record) -> SigningKey:
+    data: Any = record.data
+    return SigningKey(data["secret"])

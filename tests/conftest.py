@@ -42,7 +42,9 @@ def clock() -> Clock:
 @pytest.fixture(params=["memory", "sqlite", "layered"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[mnemic.Memory]:
     """An empty memory, over each embedded back-end, and under all layers."""
-    layers: dict[str, Any] = {"encryption_key": KEY, "audit": True} if request.param == "layered" else {}
+    layers: dict[str, Any] = (
+        {"encryption_key": KEY, "audit": True, "redact": True} if request.param == "layered" else {}
+    )
     empty = empty_file(tmp_path) if request.param == "sqlite" else nullcontext("memory://")
     with empty as url, mnemic.open(url, clock=clock, **layers) as opened:
         yield opened

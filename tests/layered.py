@@ -18,8 +18,10 @@ from mnemic.errors import MnemicError
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.layer import Layer
+from mnemic.layers.redact import RedactLayer
 from mnemic.layers.restricted import RestrictedLayer
 from mnemic.records import Record, Ref, ScopePath, Stream
+from mnemic.redaction.config import Redaction, Vault
 from mnemic.store import registry
 from mnemic.store.protocol import Page, Store
 from mnemic.store.query import Outcome, Put, Scan, StreamScan, Write
@@ -37,6 +39,10 @@ def sealed(store: Store) -> Store:
 
 def audited(store: Store) -> Store:
     return AuditLayer(store)
+
+
+def redacted(store: Store) -> Store:
+    return RedactLayer(store, Redaction(action="hash", key=KEY, vault=Vault(KEY), names=["Alice Miller"]))
 
 
 HOSTILE = ScopePath("ten%ant_*?[a]\\'\";--/{0}é")
@@ -128,6 +134,7 @@ LAYERS: dict[str, Callable[[Store], Store]] = {
     "encrypted": sealed,
     "audited": audited,
     "layered": both,
+    "redacted": redacted,
     "confined": confined,
 }
 """What stands before the scheme of the store below."""
@@ -142,7 +149,15 @@ def _backend(prefix: str, below: str) -> Backend:
     return Backend(open=open, inline=inner.inline)
 
 
-SCHEMES = ("encrypted+memory", "audited+memory", "layered+sqlite", "confined+memory", "confined+sqlite")
+SCHEMES = (
+    "encrypted+memory",
+    "audited+memory",
+    "layered+sqlite",
+    "confined+memory",
+    "confined+sqlite",
+    "redacted+memory",
+    "redacted+sqlite",
+)
 
 
 def register() -> None:

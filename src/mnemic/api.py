@@ -53,6 +53,8 @@ from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
 from .models.embedder import CombinedEmbedder, Embedder
 from .recall.metrics import Metrics, MetricsPeriod
 from .records import Record, Ref, ScopePath
+from .redaction.config import Redacting, Redaction, Vault
+from .redaction.recognizer import Finding
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, verify_signature
 from .store.protocol import Store
@@ -87,16 +89,16 @@ __all__ = [
     "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
     "AuditFlags", "AuditPage", "Auditing", "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError",
     "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder", "EmbedderError", "EncryptionKeys",
-    "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath",
+    "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding",
     "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
     "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
     "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes",
-    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Ref", "Reference",
-    "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo",
-    "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder",
-    "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Redacting", "Redaction",
+    "Ref", "Reference", "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session",
+    "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
+    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
     "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
-    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
+    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "copy", "copy_async",
     "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
     "verify_signature",
 ]  # fmt: skip

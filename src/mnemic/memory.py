@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time
+from .checks import check_callable, check_choice, check_count, check_names, check_several, check_text, check_time
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
@@ -20,6 +20,7 @@ from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, Audit
 from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.index import IndexLayer
+from .layers.redact import RedactLayer
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
 from .layers.served import ServedLayer
 from .layers.store_signing import StoreSigning
@@ -27,6 +28,7 @@ from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
+from .redaction.config import Redacting, Redaction, redaction_of
 from .scope import AsyncScope, purge_all
 from .signing import SigningKeys, signing_keys
 from .store import registry
@@ -49,6 +51,7 @@ class OpenOptions(TypedDict, total=False):
     encryption_key: EncryptionKeys | None
     audit: Auditing
     signing_key: SigningKeys | None
+    redact: Redacting
     index_bytes: int
     clock: Callable[[], datetime] | None
 
@@ -80,11 +83,13 @@ class AsyncMemory:
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
         signing_key: SigningKeys | None = None,
+        redact: Redaction | None = None,
     ) -> None:
-        """Put the layers over a store: audit, index and encryption, outermost first; `open_async` opens it by URL.
+        """Put the layers over a store: audit, redaction, index and encryption, outermost first.
 
         The audit log therefore records what callers do, not what layers do for them, and is encrypted with the
-        rest. The index sees plain text, the back-end only ciphertext. Raises InvalidValueError for a companion
+        rest. What is redacted reaches nothing below. The index sees plain text, the back-end only ciphertext.
+        `open_async` opens a store by its URL. Raises InvalidValueError for a companion
         index with an encrypted store.
         """
         if encryption_key is not None and companion is not None:
@@ -101,8 +106,10 @@ class AsyncMemory:
         below = self._encryption or store
         own = embedder != AUTO or companion is not None or Capability.SEARCH not in below.capabilities
         self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServedLayer(below)
-        self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
-        outermost = self._audit or self._index
+        self._redact = None if redact is None else RedactLayer(self._index, redact)
+        redacted = self._redact or self._index
+        self._audit = None if audit is None else AuditLayer(redacted, audit, trail)
+        outermost = self._audit or redacted
         outermost.origin = Origin(url)
         outermost.signing = StoreSigning(below, signing_key)
         self._store: SearchableStore = outermost
@@ -262,6 +269,18 @@ class AsyncMemory:
         """
         return Acting(actor, session, address)
 
+    async def reveal(self, text: str) -> str:
+        """Return a text with the values that redaction has replaced by hashes, as far as the vault has them.
+
+        Raises InvalidValueError if the memory was opened without a vault, DecryptionError if the vault has another
+        key, AccessDeniedError for a restricted memory without the right "admin".
+        """
+        scope = self._reach(ScopePath(), "admin")
+        if self._redact is None or self._redact.vault is None:
+            raise InvalidValueError("there is no vault: open the memory with redact=Redaction(…, vault=Vault(key))")
+        check_text(text, "text")
+        return text if scope is None else await self._redact.vault.reveal(scope, text)
+
     @property
     def audited(self) -> bool:
         """Whether this memory has an audit log."""
@@ -412,6 +431,7 @@ def open_async(
     encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     signing_key: SigningKeys | None = None,
+    redact: Redacting = None,
     index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Opening:
@@ -422,8 +442,9 @@ def open_async(
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit`
     logs all changes: True for the same store, another store or its URL, or an `Audit`.
     `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
-    signs; None is a key that is kept in the store. `index_bytes` bounds the memory of all cached indexes together,
-    except for a single larger one. `clock` is a function that returns the
+    signs; None is a key that is kept in the store. `redact` replaces personal data and secrets
+    before they are stored: True for all known types, or a `Redaction`. `index_bytes` bounds the memory of all
+    cached indexes together, except for a single larger one. `clock` is a function that returns the
     current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
     MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
@@ -439,6 +460,7 @@ def open_async(
             raise InvalidValueError(PLAIN_INDEX)
         logged = audit_of(audit)
         signing = None if signing_key is None else signing_keys(signing_key)
+        redaction = redaction_of(redact)
         companion: Companion | None = None
         async with AsyncExitStack() as stack:
             if index is not None:
@@ -453,8 +475,13 @@ def open_async(
                 trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
                 stack.push_async_callback(trail.close)
                 logged = replace(logged, store=trail)
+            vault = None if redaction is None else redaction.vault
+            if redaction is not None and vault is not None and isinstance(vault.store, str):
+                beside = await open_beside(store if keys is None else EncryptLayer(store, keys), vault.store)
+                stack.push_async_callback(beside.close)
+                redaction = replace(redaction, vault=replace(vault, store=beside))
             memory = AsyncMemory(
-                store, token_counter, str(parsed), found, companion, keys, logged, index_bytes, signing
+                store, token_counter, str(parsed), found, companion, keys, logged, index_bytes, signing, redaction
             )
             await memory._prepare()
             stack.pop_all()
@@ -471,4 +498,11 @@ def audits_inline(audit: Auditing) -> bool:
     """Return whether an audit log can be written without an event loop."""
     given = audit_of(audit)
     store = None if given is None else given.store
+    return store is None or (isinstance(store, str) and registry.find(store)[1].inline)
+
+
+def redacts_inline(redact: Redacting) -> bool:
+    """Return whether the values behind hashes can be written without an event loop."""
+    given = redaction_of(redact)
+    store = None if given is None or given.vault is None else given.vault.store
     return store is None or (isinstance(store, str) and registry.find(store)[1].inline)

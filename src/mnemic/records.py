@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from operator import attrgetter
 from typing import Any
 
@@ -17,9 +17,9 @@ from .errors import InvalidValueError, UnreadableStoreError
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
     "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY", "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS",
-    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "Match", "Record", "Ref",
-    "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "known_scope", "now",
-    "parse_time", "plain", "unreadable",
+    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "VAULT", "Match", "Record",
+    "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "fact_key", "known_scope",
+    "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -63,6 +63,8 @@ PROGRESS = "progress"
 """How far a learner has processed a session."""
 LEASE = "lease"
 """A lease: the exclusive right of one writer to shrink a session."""
+VAULT = "vault"
+"""The encrypted value behind a hash that redaction has put in its place."""
 GUARD = "fact-guard"
 """A record through which concurrent writers of a single-valued predicate conflict."""
 
@@ -304,6 +306,11 @@ def unreadable(record: Record, error: Exception) -> UnreadableStoreError:
 def digest(record: Record) -> bytes:
     """Return a digest of a record's content, equal in every store and at every position."""
     return digest_of((record.key, *content(record), record.weight, record.created, record.expires))
+
+
+def fact_key(*names: str) -> str:
+    """Return the key of a fact from its subject, predicate and object, or that of a pair of them."""
+    return sha256("\0".join(names).encode()).hexdigest()[:32]
 
 
 def digest_of(value: Any) -> bytes:

@@ -29,13 +29,14 @@ from .features.settings import Overflow, Retention, SessionSettings
 from .layers.audit import Acting, AuditEntry, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
 from .layers.restricted import Right
-from .memory import AsyncMemory, Tokens, audits_inline, open_async
+from .memory import AsyncMemory, Tokens, audits_inline, open_async, redacts_inline
 from .messages import Content, Message, MessageLike, Role
 from .models.embedder import AUTO, Embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .recall.text_analysis import NEAR
 from .records import ScopePath
+from .redaction.config import Redacting
 from .scope import AsyncScope
 from .signing import SigningKeys
 from .store import registry
@@ -686,6 +687,14 @@ class Memory:
         """
         return self._async.acting(actor=actor, session=session, address=address)
 
+    def reveal(self, text: str) -> str:
+        """Return a text with the values that redaction has replaced by hashes, as far as the vault has them.
+
+        Raises InvalidValueError if the memory was opened without a vault, DecryptionError if the vault has another
+        key, AccessDeniedError for a restricted memory without the right "admin".
+        """
+        return self._driver.run(self._async.reveal(text))
+
     @property
     def audited(self) -> bool:
         """Whether this memory has an audit log."""
@@ -956,7 +965,7 @@ class Scope:
 def open(
     url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
     encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
-    signing_key: SigningKeys | None = None, index_bytes: int = INDEX_BYTES,
+    signing_key: SigningKeys | None = None, redact: Redacting = None, index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
@@ -966,18 +975,19 @@ def open(
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs all
     changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log and
     certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept in the
-    store. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one. `clock` is a
+    store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
+    `Redaction`. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one. `clock` is a
     function that returns the current time, for tests that move it; by default the system's. Raises InvalidValueError
     for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors have another
     embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a wrong key.
     """
     _, backend = registry.find(url)
-    inline = backend.inline and index is None and audits_inline(audit)
+    inline = backend.inline and index is None and audits_inline(audit) and redacts_inline(redact)
     driver: Driver = Inline() if inline else Portal()
     try:
         opening = open_async(
             url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit,
-            signing_key=signing_key, index_bytes=index_bytes, clock=clock,
+            signing_key=signing_key, redact=redact, index_bytes=index_bytes, clock=clock,
         )
         memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
-from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, unreadable
+from ..layers.redact import redact_names, stored_name
+from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, fact_key, unreadable
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
@@ -47,7 +48,7 @@ class Fact(Value, frozen=True, kw_only=True):
     def id(self) -> str:
         """Id for `Scope.get` and `Scope.forget`, as in hits; it changes when the fact ends."""
         since = "" if self.valid_to is None else f"@{to_microseconds(self.valid_from)}"
-        return f"{_key(*_names(self))}{since}"
+        return f"{fact_key(*_names(self))}{since}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields and the id as a dict of JSON types."""
@@ -101,19 +102,25 @@ class AsyncFacts:
         fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
         numbers, ConflictError if concurrent writes win every attempt.
         """
+        subject, predicate, object, source = await self._redacted(
+            check_name(subject, "subject"),
+            check_name(predicate, "predicate"),
+            check_name(object, "object"),
+            None if source is None else check_name(source, "source"),
+        )
         given = Fact(
-            subject=check_name(subject, "subject"),
-            predicate=check_name(predicate, "predicate"),
-            object=check_name(object, "object"),
+            subject=subject,
+            predicate=predicate,
+            object=object,
             valid_from=self._store.clock() if valid_from is None else check_time(valid_from, "valid_from"),
             valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
-            source=None if source is None else check_name(source, "source"),
+            source=source,
             confidence=_confidence(confidence),
             metadata={} if metadata is None else metadata,  # type: ignore[arg-type]
         )
         if given.valid_to is not None and given.valid_to <= given.valid_from:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
-        guard = Ref(self.scope, GUARD, _key(given.subject, given.predicate))
+        guard = Ref(self.scope, GUARD, fact_key(given.subject, given.predicate))
 
         async def state() -> Fact:
             if single:
@@ -124,7 +131,7 @@ class AsyncFacts:
                 record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
                 ops.append(Put(record, stored.version if stored is not None else 0))
             else:
-                known = await self._known("fact", _key(*_names(given)))
+                known = await self._known("fact", fact_key(*_names(given)))
                 fact, ops = self._beside(given, known)
             await self._store.write(Write(tuple(ops)))
             return fact
@@ -140,7 +147,10 @@ class AsyncFacts:
         concurrent writes win every attempt.
         """
         moment = self._moment(valid_to)
-        pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
+        subject, predicate, object = await self._redacted(
+            check_name(subject, "subject"), check_name(predicate, "predicate"), object
+        )
+        pair = fact_key(subject, predicate)
 
         async def close() -> int:
             ending = [
@@ -156,11 +166,9 @@ class AsyncFacts:
 
     async def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
         """Delete facts of this scope with their history; return how many."""
-        names = (check_name(subject, "subject"), check_name(predicate, "predicate"))
-        if object is None:
-            found = await self._known("pair", _key(*names))
-        else:
-            found = await self._known("fact", _key(*names, check_name(object, "object")))
+        names = [check_name(subject, "subject"), check_name(predicate, "predicate")]
+        names += [] if object is None else [check_name(object, "object")]
+        found = await self._known("pair" if object is None else "fact", fact_key(*await self._redacted(*names)))
         outcomes = await self._store.write(Write(tuple(Delete(record.ref) for record in found)))
         return sum(len(outcome.removed) for outcome in outcomes)
 
@@ -260,6 +268,10 @@ class AsyncFacts:
         await off_loop(lambda: write_graphml(graph, path))
         return int(graph.number_of_edges())
 
+    async def _redacted(self, *names: str | None) -> list[Any]:
+        """Return names as they are stored: keys are made of them."""
+        return await redact_names(self._store, self.scope, FACT, *names)
+
     async def _known(self, label: str, key: str) -> list[Record]:
         """Return all facts ever added under a combined label."""
         return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]
@@ -309,7 +321,8 @@ class AsyncFacts:
     def _search(
         self, start: str, moment: datetime, predicates: Sequence[str] | str | None, max_facts: int
     ) -> GraphSearch:
-        return GraphSearch(lambda where: self._scan(where, moment), check_name(start, "name"), predicates, max_facts)
+        start = stored_name(self._store, self.scope, FACT, check_name(start, "name"))
+        return GraphSearch(lambda where: self._scan(where, moment), start, predicates, max_facts)
 
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
         return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
@@ -329,7 +342,7 @@ class AsyncFacts:
 
 def to_record(fact: Fact, scope: ScopePath) -> Record:
     labels = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
-    labels |= {"pair": _key(fact.subject, fact.predicate), "fact": _key(*_names(fact))}
+    labels |= {"pair": fact_key(fact.subject, fact.predicate), "fact": fact_key(*_names(fact))}
     if fact.source is not None:
         labels["source"] = fact.source
     return Record(
@@ -365,12 +378,6 @@ def to_fact(record: Record) -> Fact:
 
 def _names(fact: Fact) -> tuple[str, str, str]:
     return (fact.subject, fact.predicate, fact.object)
-
-
-def _key(*names: str) -> str:
-    from hashlib import sha256
-
-    return sha256("\0".join(names).encode()).hexdigest()[:32]
 
 
 def _confidence(value: float) -> float:

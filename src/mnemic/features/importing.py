@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
+from ..layers.redact import redact_ops
 from ..layers.restricted import RestrictedLayer
 from ..recall.index_entry import USE
 from ..records import (
@@ -146,6 +147,7 @@ async def import_records(
         report.clear()
         batches = _batches(source.read(last or not empty))
         while batch := await off_loop(lambda batches=batches: next(batches, None)):  # type: ignore[misc]
+            batch = await redact_ops(store, batch, keep=last and not dry_run)
             if isinstance(store, RestrictedLayer):
                 store.check(batch)  # in the first pass, before anything is written
             if last:

@@ -10,7 +10,21 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_segment
 from ..errors import InvalidValueError, NotFoundError
-from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, TITLE, Ref, ScopePath, Stream, Value
+from ..records import (
+    ARCHIVED,
+    FACT,
+    MEMORY,
+    MESSAGE,
+    NOTE,
+    OF_SESSIONS,
+    SUMMARY,
+    TITLE,
+    VAULT,
+    Ref,
+    ScopePath,
+    Stream,
+    Value,
+)
 from ..store.protocol import Page, Store, all_streams
 from ..store.query import Purge, Scan, StreamScan, Write
 from ..telemetry.calls import observed
@@ -145,7 +159,7 @@ class AsyncSessions:
 
         Returns whether it existed. Raises InvalidValueError if it is in another scope.
         """
-        scan = StreamScan(scope=session_path(self.scope, session), kinds=OF_SESSIONS, below=False, empty=True)
+        scan = StreamScan(scope=session_path(self.scope, session), kinds=(*OF_SESSIONS, VAULT), below=False, empty=True)
         streams = (await self._store.streams(scan)).items
         if streams:
             await self._store.write(Write(tuple(Purge(s.scope, s.kind, drop=True) for s in streams)))

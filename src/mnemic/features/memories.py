@@ -21,6 +21,7 @@ from ..checks import (
     shown,
 )
 from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..layers.redact import redact_ops, redact_text
 from ..recall.index_entry import RECALL
 from ..recall.text_analysis import NEAR, content_words, similarity
 from ..records import MEMORY, Record, Ref, ScopePath, digest_of
@@ -163,9 +164,10 @@ class AsyncMemories:
         A score of 1 means the same words in the same order. Texts that differ in a number or a negation are never
         similar.
         """
+        text = redact_text(self._store, self.scope, MEMORY, check_text(text, "text"))
         search = Search(
             scope=self.scope,
-            query=check_text(text, "text"),
+            query=text,
             kinds=(MEMORY,),
             below=False,
             as_of=self._store.clock(),
@@ -239,7 +241,8 @@ class AsyncMemories:
         self, items: Sequence[str | MemoryItem], once: str | None, duplicates: Duplicates
     ) -> Sequence[Record]:
         check_choice(duplicates, "duplicates", get_args(Duplicates))
-        puts = [Put(self._given(item, once, n)) for n, item in enumerate(items)]
+        given = [Put(self._given(item, once, n)) for n, item in enumerate(items)]
+        puts: Sequence[Put] = await redact_ops(self._store, given, keep=True)
         digest = Write(tuple(puts), once).digest
         if duplicates == "keep":
             return await self._put(puts, once, digest)
@@ -275,7 +278,8 @@ class AsyncMemories:
         item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
         key = new_id()
         if once is not None:
-            key = digest_of((check_name(once, "once"), n, check_text(item.text, "text"))).hex()
+            text = redact_text(self._store, self.scope, MEMORY, check_text(item.text, "text"))
+            key = digest_of((check_name(once, "once"), n, text)).hex()
         return to_record(item, self.scope, key)
 
     async def _change(
@@ -296,6 +300,7 @@ class AsyncMemories:
             if "text" in given:
                 old = replace(old, derived={})
             put = Put(check_validity(replace(old, **given)), old.version if if_version is None else if_version)
+            (put,) = await redact_ops(self._store, [put], keep=True)
             (did,) = await self._store.write(Write((put,)))
             return stored(put.record, did)
 

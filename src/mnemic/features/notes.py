@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_names, check_text, shown
 from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChangedError, UnreadableStoreError
+from ..layers.redact import redact_record
 from ..messages import texts_in
 from ..records import NOTE, Record, Ref, ScopePath, Value
 from ..store.matching import conditions
@@ -217,7 +218,9 @@ class AsyncNotes:
 
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
         """Write a note in place of the old one; one that is not larger is always accepted."""
-        put = Put(completed(note), if_version)
+        given = completed(note)
+        note = await redact_record(self._store, given)
+        put = Put(given if note is given else completed(note), if_version)
         limits = note_settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):

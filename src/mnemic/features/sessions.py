@@ -16,6 +16,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..images import read_images
+from ..layers.redact import redact_messages
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
 from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Ref, ScopePath, Stream
@@ -161,7 +162,11 @@ class AsyncSession:
 
     async def set_system(self, content: str) -> Message:
         """Set the system message, replacing the previous one; limits never evict it."""
-        message = Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._clock())
+        (message,) = await redact_messages(
+            self._store,
+            self.scope,
+            [Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._clock())],
+        )
         record = self._encode(message)
         await self._write([Put(record)], [record])
         return message
@@ -238,6 +243,7 @@ class AsyncSession:
             (new,) = self._messages([{"timestamp": old.created, **fields}])
             if open_images:
                 (new,) = await read_images([new], skip=set(decode(old).images))
+            (new,) = await redact_messages(self._store, self.scope, [new])
             record = self._encode(new, old.expires)
             record = replace(record, importance=old.importance, pinned=old.pinned or record.pinned)
             await self._write([Put(record, old.version)], [])
@@ -268,6 +274,7 @@ class AsyncSession:
             after = self._messages(messages(before) if callable(messages) else fixed)
             if open_images:
                 after = await read_images(after, skip={image for message in before for image in message.images})
+            after = await redact_messages(self._store, self.scope, after)
             ops, records = difference(stored, after, self._encode)
             if ops:
                 expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
@@ -302,7 +309,7 @@ class AsyncSession:
 
     async def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none except system messages; return whether it did."""
-        given = await read_images(self._messages(messages))
+        given = await redact_messages(self._store, self.scope, await read_images(self._messages(messages)))
         records = [self._encode(message) for message in given]
 
         async def fill() -> bool:
@@ -361,9 +368,11 @@ class AsyncSession:
         from .export import read_session
 
         saved = await off_loop(lambda: read_session(path))
-        records = [self._encode(message) for message in saved.messages]
+        messages = await redact_messages(self._store, self.scope, saved.messages)
+        archived = await redact_messages(self._store, self.scope, saved.archived)
+        records = [self._encode(message) for message in messages]
         ops: list[Op] = [*self._purge(), *map(Put, records)]
-        ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
+        ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in archived]
         if saved.summary is not None:
             ops.append(Put(Record(scope=self.scope, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
         await self._write(ops, [], after=records)
@@ -394,6 +403,7 @@ class AsyncSession:
 
     async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
         """Add messages; return them with their ids, the original ones if this is a retry."""
+        messages = await redact_messages(self._store, self.scope, messages)
         size = sum([len(one.content if isinstance(one.content, str) else one.text or "") for one in messages])
         if size > LONG:
             records = await off_loop(lambda: [self._encode(message, expires) for message in messages])

@@ -22,6 +22,7 @@ from ..records import (
     ENCRYPTION_KIND,
     ONCE_KIND,
     SIGNING_KIND,
+    VAULT,
     Match,
     Record,
     Ref,
@@ -40,8 +41,8 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 
 HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, SIGNING_KIND)
 """Kinds of internal records that are neither read nor written through this layer."""
-UNREAD = (*HIDDEN, ONCE_KIND)
-"""Kinds whose records are not read; the ids of writes are listed and purged when their scope is erased."""
+UNREAD = (*HIDDEN, ONCE_KIND, VAULT)
+"""Kinds whose records are not read; the last two are listed and purged when their scope is erased."""
 
 
 class RestrictedLayer(Layer):
@@ -87,7 +88,7 @@ class RestrictedLayer(Layer):
             scope, kind, _ = place_of(op)
             if not self.scope.holds(scope):
                 raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
-            if kind in HIDDEN or (kind == ONCE_KIND and not isinstance(op, Purge)):
+            if kind in HIDDEN or (kind in UNREAD and not isinstance(op, Purge)):
                 raise AccessDeniedError(f"the kind {kind!r} is reserved for internal records")
             self.require("erase" if isinstance(op, Purge) and (op.drop or not op.expired_only) else "write")
 

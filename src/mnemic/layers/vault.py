@@ -1,0 +1,56 @@
+"""The vault of redaction: the values behind hashes, encrypted with their own key, in the scope of their records."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..errors import ConflictError
+from ..records import VAULT, Record, Ref, ScopePath
+from ..redaction.redactor import TOKEN
+from ..store.protocol import Store, scan_all
+from ..store.query import MAX_CHOICES, Condition, Put, Scan, Write
+from .cipher import Keyring
+
+
+class VaultStore:
+    """Puts values into a store and finds them again."""
+
+    def __init__(self, store: Store, key: bytes | str) -> None:
+        """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
+        self._store = store
+        self._keys = Keyring(key)
+
+    async def put(self, scope: ScopePath, values: Mapping[str, str]) -> None:
+        """Keep values by their tokens, those that the scope does not have yet."""
+        refs = {Ref(scope, VAULT, token): value for token, value in values.items()}
+        stored = await self._store.read(list(refs))
+        puts = [
+            Put(self._record(ref, value), 0)
+            for (ref, value), one in zip(refs.items(), stored, strict=True)
+            if one is None
+        ]
+        for put in puts:
+            with suppress(ConflictError):  # another writer was faster
+                await self._store.write(Write((put,)))
+
+    def _record(self, ref: Ref, value: str) -> Record:
+        sealed = self._keys.seal(value.encode(errors="surrogatepass"), ref.key.encode())
+        return Record(ref.scope, ref.kind, ref.key, data=b64encode(sealed).decode())
+
+    async def reveal(self, scope: ScopePath, text: str) -> str:
+        """Return a text with the values of its tokens, as far as this scope and those below it have them.
+
+        Raises DecryptionError if the vault has another key.
+        """
+        tokens = [*dict.fromkeys(match[0] for match in TOKEN.finditer(text) if match[2])]
+        known: dict[str, str] = {}
+        for start in range(0, len(tokens), MAX_CHOICES):
+            where = (Condition("key", "in", tuple(tokens[start : start + MAX_CHOICES])),)
+            async for record in scan_all(self._store, Scan(scope=scope, kinds=(VAULT,), below=True, where=where)):
+                data: Any = record.data
+                opened = self._keys.open(b64decode(data), record.key.encode(), record)
+                known[record.key] = opened.decode(errors="surrogatepass")
+        return TOKEN.sub(lambda match: known.get(match[0], match[0]), text)

@@ -1,0 +1,129 @@
+"""What a recognizer is: a function that finds one type of personal data or secret in a text; by pattern, by names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from ..checks import check_text, shown
+from ..errors import InvalidValueError
+
+Span: TypeAlias = tuple[int, int]
+"""Start and end of a finding in a text."""
+Finder: TypeAlias = Callable[[str], Iterable[Span]]
+"""Returns where a text holds what it looks for."""
+
+NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
+"""Form of the name of a recognizer, which stands in the text in place of a finding."""
+
+
+class Recognizer(Struct, frozen=True):
+    """Finds one type of data, whose `name` stands in its place: `[EMAIL]`."""
+
+    name: str
+    find: Finder
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a name that could not be told from other text."""
+        check_recognizer_name(self.name)
+
+
+class Finding(Struct, frozen=True, order=True):
+    """A place in a text, and the name of the recognizer that found it."""
+
+    start: int
+    end: int
+    name: str
+
+
+Given: TypeAlias = str | re.Pattern[str] | Finder
+"""A recognizer as users give it: a regular expression, whose first group, if any, is the finding, or a function."""
+
+
+def check_recognizer_name(name: object) -> str:
+    """Return the name of a recognizer; raises InvalidValueError."""
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise InvalidValueError(
+            f"the name of a recognizer is up to 32 capital letters, digits and '_', such as ORDER_NUMBER: {shown(name)}"
+        )
+    return name
+
+
+def custom(given: Mapping[str, Given]) -> list[Recognizer]:
+    """Return the recognizers that a user gives by name; raises InvalidValueError for an invalid pattern."""
+    found = []
+    for name, one in given.items():
+        find: Finder
+        if isinstance(one, str | re.Pattern):
+            try:
+                find = matches_of(re.compile(one))
+            except re.error as error:
+                raise InvalidValueError(f"the pattern of {shown(name)} is not a regular expression: {error}") from None
+        elif callable(one):
+            find = one
+        else:
+            raise InvalidValueError(
+                f"a recognizer is a regular expression or a function from a text to spans, not {shown(one)}"
+            )
+        found.append(Recognizer(check_recognizer_name(name), find))
+    return found
+
+
+def matches_of(pattern: re.Pattern[str], valid: Callable[[re.Match[str]], bool] | None = None) -> Finder:
+    """Return a finder of the matches of a pattern, or of its first group, that are valid."""
+    group = 1 if pattern.groups else 0
+
+    def find(text: str) -> Iterator[Span]:
+        for match in pattern.finditer(text):
+            if match.start(group) < match.end(group) and (valid is None or valid(match)):
+                yield match.span(group)
+
+    return find
+
+
+def follows(text: str, start: int, words: re.Pattern[str], reach: int = 40) -> bool:
+    """Return whether one of these words stands shortly before a position."""
+    return words.search(text, max(0, start - reach), start) is not None
+
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+
+
+def name_list(names: Iterable[str], recognizer: str = "NAME") -> Recognizer:
+    """Return a recognizer of names, whatever their case, as whole words; it takes the same time for many names."""
+    by_first: dict[str, list[list[str]]] = {}
+    for name in names:
+        words = [word.casefold() for word in _WORD.findall(check_text(name, "name"))]
+        if not words:
+            raise InvalidValueError(f"a name to redact has no letters: {shown(name)}")
+        by_first.setdefault(words[0], []).append(words)
+    for several in by_first.values():
+        several.sort(key=len, reverse=True)
+
+    def find(text: str) -> Iterator[Span]:
+        words = [*_WORD.finditer(text)]
+        at = 0
+        while at < len(words):
+            length = _name_at(words, at)
+            if length:
+                last = words[at + length - 1]
+                yield words[at].start(), last.start() + len(_without_genitive(last[0]))
+            at += length or 1
+
+    def _name_at(words: list[re.Match[str]], at: int) -> int:
+        """Return how many words from here on are a name; 0 for none."""
+        first = words[at][0].casefold()
+        for name in (*by_first.get(first, ()), *by_first.get(_without_genitive(first), ())):
+            found = [match[0].casefold() for match in words[at : at + len(name)]]
+            if found == name or [*found[:-1], _without_genitive(found[-1])] == name:
+                return len(name)
+        return 0
+
+    return Recognizer(recognizer, find)
+
+
+def _without_genitive(word: str) -> str:
+    return word[:-2] if word.casefold().endswith(("'s", "’s")) else word

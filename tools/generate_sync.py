@@ -40,14 +40,15 @@ def open(
 
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
     the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
-    `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs all
-    changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log and
-    certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept in the
-    store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
-    `Redaction`. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one. `clock` is a
-    function that returns the current time, for tests that move it; by default the system's. Raises InvalidValueError
-    for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors have another
-    embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a wrong key.
+    `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs
+    all changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log
+    and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept
+    in the store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
+    `Redaction`. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one.
+    `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises
+    InvalidValueError for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's
+    vectors have another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a
+    wrong key.
     """
     _, backend = registry.find(url)
     inline = backend.inline and index is None and audits_inline(audit) and redacts_inline(redact)

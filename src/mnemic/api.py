@@ -54,7 +54,8 @@ from .models.embedder import CombinedEmbedder, Embedder
 from .recall.metrics import Metrics, MetricsPeriod
 from .records import Record, Ref, ScopePath
 from .redaction.config import Redacting, Redaction, Vault
-from .redaction.recognizer import Finding
+from .redaction.recognizer import Finding, RecognizerLike
+from .redaction.redactor import RedactionAction, RedactionEngine
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, verify_signature
 from .store.protocol import Store
@@ -93,12 +94,12 @@ __all__ = [
     "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
     "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
     "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes",
-    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "Record", "Redacting", "Redaction",
-    "Ref", "Reference", "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session",
-    "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
-    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
-    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
-    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "copy", "copy_async",
-    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
-    "verify_signature",
+    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "RecognizerLike", "Record", "Redacting",
+    "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role", "Scope",
+    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
+    "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
+    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter",
+    "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError",
+    "Vault", "Vectors", "copy", "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic",
+    "to_openai", "token_counter", "verify_signature",
 ]  # fmt: skip

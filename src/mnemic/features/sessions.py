@@ -16,7 +16,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..images import read_images
-from ..layers.redact import redact_messages
+from ..layers.redact import redact_messages, redacting
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
 from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Ref, ScopePath, Stream
@@ -55,6 +55,7 @@ class AsyncSession:
         """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope
         self._store = store
+        self._redact = redacting(store)
         self._clock = store.clock
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
@@ -403,7 +404,8 @@ class AsyncSession:
 
     async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
         """Add messages; return them with their ids, the original ones if this is a retry."""
-        messages = await redact_messages(self._store, self.scope, messages)
+        if self._redact is not None:
+            messages = await redact_messages(self._store, self.scope, messages)
         size = sum([len(one.content if isinstance(one.content, str) else one.text or "") for one in messages])
         if size > LONG:
             records = await off_loop(lambda: [self._encode(message, expires) for message in messages])

@@ -33,7 +33,7 @@ from ..records import (
     Ref,
     ScopePath,
 )
-from ..redaction.config import Redaction
+from ..redaction.config import Redaction, covered_scopes, redactor_of
 from ..redaction.redactor import Redacted, Redactor
 from ..store.protocol import Page, Store
 from ..store.query import MAX_CHOICES, Condition, Derive, Expect, Op, Outcome, Put, Scan, Search, Touch, Write, place_of
@@ -55,8 +55,8 @@ class RedactLayer(Layer):
         """Raise InvalidValueError for a vault that is given by its URL; `close` also closes the store of the vault."""
         super().__init__(below)
         self._redaction = redaction
-        self.redactor: Redactor = redaction.redactor()
-        self._scopes = redaction.covered_scopes()
+        self.redactor: Redactor = redactor_of(redaction)
+        self._scopes = covered_scopes(redaction)
         kinds = redaction.kinds
         self._kinds = (
             None if kinds is None else frozenset([kinds] if isinstance(kinds, str) else check_several(kinds, "kinds"))
@@ -130,7 +130,7 @@ class RedactLayer(Layer):
         for what, name in (("scope", record.scope.path), (f"key of a {record.kind}", record.key)):
             if names := self._name_findings(name):
                 raise InvalidValueError(
-                    f"the {what} holds what is to be redacted ({', '.join(names)}), and names are not redacted: "
+                    f"the {what} holds personal data or a secret ({', '.join(names)}), and names are not redacted: "
                     "use another name, such as a number or a hash"
                 )
 

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from ..checks import check_choice, check_names, check_several, shown
 from ..errors import InvalidValueError
 from ..records import ScopePath
-from .recognizer import Given, check_recognizer_name, custom, name_list
-from .redactor import ACTIONS, RECOGNIZERS, Action, Engine, Hashing, Redactor
+from .recognizer import RecognizerLike, check_recognizer_name, custom, name_list
+from .redactor import ACTIONS, RECOGNIZERS, Hashing, RedactionAction, RedactionEngine, Redactor
 
 if TYPE_CHECKING:
     from ..store.protocol import Store
@@ -44,10 +44,10 @@ class Redaction(Struct, frozen=True, kw_only=True):
 
     recognizers: Sequence[str] | str | None = None
     names: Sequence[str] = ()
-    patterns: Mapping[str, Given] = field(default_factory=dict)
-    engine: Engine | None = None
-    action: Action = "mask"
-    actions: Mapping[str, Action] = field(default_factory=dict)
+    patterns: Mapping[str, RecognizerLike] = field(default_factory=dict)
+    engine: RedactionEngine | None = None
+    action: RedactionAction = "mask"
+    actions: Mapping[str, RedactionAction] = field(default_factory=dict)
     key: bytes | str | None = None
     vault: Vault | None = None
     scopes: Sequence[ScopePath | str] | ScopePath | str | None = None
@@ -66,34 +66,12 @@ class Redaction(Struct, frozen=True, kw_only=True):
             raise InvalidValueError("the action 'hash' needs a key: Redaction(action=\"hash\", key=…)")
         if self.vault is not None and not hashes:
             raise InvalidValueError('a vault keeps the values behind hashes: use it with action="hash"')
-        self.covered_scopes()
-        self.redactor()
+        covered_scopes(self)
+        redactor_of(self)
 
     def __repr__(self) -> str:
         """Return the configuration without keys and names."""
-        return f"<Redaction: {self.action}, {len(self.redactor().names)} recognizers>"
-
-    def redactor(self) -> Redactor:
-        """Return what finds and replaces; raises as the constructor does."""
-        known = {one.name: one for one in RECOGNIZERS}
-        chosen = tuple(known) if self.recognizers is None else check_names(self.recognizers, "recognizer", tuple(known))
-        recognizers = [*custom(self.patterns)]
-        if isinstance(self.names, str):
-            raise InvalidValueError(f"names is a list of names, not one: {shown(self.names)}")
-        if self.names:
-            recognizers.append(name_list(check_several(self.names, "names")))
-        recognizers += [known[name] for name in known if name in chosen]
-        if self.engine is not None and not callable(self.engine):
-            raise InvalidValueError(f"engine is a function from a text to findings, not {shown(self.engine)}")
-        hashing = None if self.key is None else Hashing(hash_key(self.key))
-        return Redactor(recognizers, self.engine, self.action, self.actions, hashing)
-
-    def covered_scopes(self) -> tuple[ScopePath, ...]:
-        """Return the scopes that are covered, with those below; the root covers all."""
-        if self.scopes is None:
-            return (ScopePath(),)
-        given = [self.scopes] if isinstance(self.scopes, str | ScopePath) else check_several(self.scopes, "scopes")
-        return tuple(one if isinstance(one, ScopePath) else ScopePath(one) for one in given)
+        return f"<Redaction: {self.action}, {len(redactor_of(self).names)} recognizers>"
 
 
 Redacting: TypeAlias = Redaction | bool | None
@@ -107,6 +85,38 @@ def redaction_of(given: Redacting) -> Redaction | None:
     if isinstance(given, bool):
         return Redaction() if given else None
     raise InvalidValueError(f"redact is True or a Redaction, not {shown(given)}")
+
+
+def redactor_of(redaction: Redaction) -> Redactor:
+    """Return the redactor of a configuration; raises InvalidValueError for an unknown recognizer or a short key."""
+    known = {one.name: one for one in RECOGNIZERS}
+    chosen = (
+        tuple(known)
+        if redaction.recognizers is None
+        else check_names(redaction.recognizers, "recognizer", tuple(known))
+    )
+    recognizers = [*custom(redaction.patterns)]
+    if isinstance(redaction.names, str):
+        raise InvalidValueError(f"names is a list of names, not one: {shown(redaction.names)}")
+    if redaction.names:
+        recognizers.append(name_list(check_several(redaction.names, "names")))
+    recognizers += [known[name] for name in known if name in chosen]
+    if redaction.engine is not None and not callable(redaction.engine):
+        raise InvalidValueError(f"engine is a function from a text to findings, not {shown(redaction.engine)}")
+    hashing = None if redaction.key is None else Hashing(hash_key(redaction.key))
+    return Redactor(recognizers, redaction.engine, redaction.action, redaction.actions, hashing)
+
+
+def covered_scopes(redaction: Redaction) -> tuple[ScopePath, ...]:
+    """Return the scopes that are covered, with those below; the root covers all."""
+    if redaction.scopes is None:
+        return (ScopePath(),)
+    given = (
+        [redaction.scopes]
+        if isinstance(redaction.scopes, str | ScopePath)
+        else check_several(redaction.scopes, "scopes")
+    )
+    return tuple(one if isinstance(one, ScopePath) else ScopePath(one) for one in given)
 
 
 def hash_key(given: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""What a recognizer is: a function that finds one type of personal data or secret in a text; by pattern, by names."""
+"""Recognizers: functions that find one type of personal data or secret in a text, by pattern or by a list of names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Finding(Struct, frozen=True, order=True):
     name: str
 
 
-Given: TypeAlias = str | re.Pattern[str] | Finder
+RecognizerLike: TypeAlias = str | re.Pattern[str] | Finder
 """A recognizer as users give it: a regular expression, whose first group, if any, is the finding, or a function."""
 
 
@@ -52,7 +52,7 @@ def check_recognizer_name(name: object) -> str:
     return name
 
 
-def custom(given: Mapping[str, Given]) -> list[Recognizer]:
+def custom(given: Mapping[str, RecognizerLike]) -> list[Recognizer]:
     """Return the recognizers that a user gives by name; raises InvalidValueError for an invalid pattern."""
     found = []
     for name, one in given.items():

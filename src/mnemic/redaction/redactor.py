@@ -21,10 +21,10 @@ from .national_ids import NATIONAL_IDS
 from .payment import IBAN, PAYMENT_CARD
 from .recognizer import Finding, Recognizer
 
-Action: TypeAlias = Literal["mask", "drop", "hash"]
-"""What replaces a finding: its type `[EMAIL]`, nothing, or its type with a keyed hash, `[EMAIL:kdwqzbtmarfxpu]`."""
-ACTIONS: tuple[Action, ...] = get_args(Action)
-Engine: TypeAlias = Callable[[str], Iterable[Finding]]
+RedactionAction: TypeAlias = Literal["mask", "drop", "hash"]
+"""The replacement of a finding: its type `[EMAIL]`, nothing, or its type with a keyed hash, `[EMAIL:kdwqzbtmarfxpu]`."""
+ACTIONS: tuple[RedactionAction, ...] = get_args(RedactionAction)
+RedactionEngine: TypeAlias = Callable[[str], Iterable[Finding]]
 """Finds data of any type in a text, such as `PresidioEngine`."""
 
 RECOGNIZERS: tuple[Recognizer, ...] = (SECRET, IBAN, PAYMENT_CARD, *NATIONAL_IDS, EMAIL, IP_ADDRESS, PHONE)
@@ -36,7 +36,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTH = 14
 """Letters of a hash: 65 bits. Without digits, no recognizer takes it for a number."""
 TOKEN = re.compile(rf"\[([A-Z][A-Z0-9_]{{0,31}})(?::([a-z]{{{LENGTH}}}))?\]")
-"""What stands in place of a finding."""
+"""The replacement of a finding."""
 _NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|[A-Za-z]{2} ?\d{2} ?\d{2}|[A-Za-z]{6} ?\w{5} ?[A-Za-z]")
 _DATA_URL = re.compile(r"data:[\w.+\-]+/[\w.+\-]+;base64,")
 _NUMBER_NAME = re.compile(
@@ -56,7 +56,7 @@ class Hashing(Struct, frozen=True):
     key: bytes
 
     def token(self, name: str, value: str) -> str:
-        """Return what stands in place of a value; differences of case and spacing do not matter."""
+        """Return the replacement of a value; differences of case and spacing do not matter."""
         same = re.sub(r"[\s\-.()/]+", "", value.casefold()) if name != SECRET.name else value
         number = int.from_bytes(
             digest(self.key, f"{name}\0{same}".encode(errors="surrogatepass"), "sha256")[:16], "big"
@@ -87,9 +87,9 @@ class Redactor:
     def __init__(
         self,
         recognizers: Sequence[Recognizer] = RECOGNIZERS,
-        engine: Engine | None = None,
-        action: Action = "mask",
-        actions: Mapping[str, Action] | None = None,
+        engine: RedactionEngine | None = None,
+        action: RedactionAction = "mask",
+        actions: Mapping[str, RedactionAction] | None = None,
         hashing: Hashing | None = None,
     ) -> None:
         self._order = {one.name: place for place, one in enumerate(recognizers)}
@@ -162,7 +162,7 @@ class Redactor:
         return text
 
     def replacement(self, name: str, value: str, into: Redacted) -> str:
-        """Return what stands in place of a value, and count it."""
+        """Return the replacement of a value, and count it."""
         into.counts[name] = into.counts.get(name, 0) + 1
         action = self._actions.get(name, self._action)
         if action == "drop":

@@ -22,7 +22,7 @@ from .payment import IBAN, PAYMENT_CARD
 from .recognizer import Finding, Recognizer
 
 RedactionAction: TypeAlias = Literal["mask", "drop", "hash"]
-"""The replacement of a finding: its type `[EMAIL]`, nothing, or its type with a keyed hash, `[EMAIL:kdwqzbtmarfxpu]`."""
+"""The replacement of a finding: its type, nothing, or its type and a keyed hash, as in `[EMAIL:kdwqzbtmarfxpu]`."""
 ACTIONS: tuple[RedactionAction, ...] = get_args(RedactionAction)
 RedactionEngine: TypeAlias = Callable[[str], Iterable[Finding]]
 """Finds data of any type in a text, such as `PresidioEngine`."""

@@ -25,7 +25,8 @@
         ├── StoreBusyError (TimeoutError)       locked by someone else for too long
         └── StoreUnavailableError (ConnectionError)  cannot be reached
 
-Driver errors never leave a back-end: each is mapped onto this tree where it is caught.
+Driver errors never leave a back-end: each is mapped onto this tree where it is caught. Every error says whether the
+same call may succeed later (`retry`) and whether its change may have been made all the same (`unsure`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ __all__ = [
 
 class MnemicError(Exception):
     """The root of every error that Mnemic raises."""
+
+    retry: bool = False
+    """Whether the same call can succeed later, without anyone having changed it or the store's settings."""
+    unsure: bool = False
+    """Whether a change may have been made all the same; with an id (`once=`) it can be repeated, and is made once."""
 
 
 class InvalidValueError(MnemicError, ValueError):
@@ -62,9 +68,10 @@ class NotFoundError(MnemicError, LookupError):
 class ConflictError(MnemicError):
     """The record or stream is not at the version that the writer expected: someone else wrote first."""
 
-    def __init__(self, message: str, *, key: str | None = None, current: int = 0) -> None:
-        """Set `current` to the version stored now, 0 if there is none."""
+    def __init__(self, message: str, *, key: str | None = None, current: int = 0, retry: bool = False) -> None:
+        """Set `current` to the version stored now, 0 if there is none; `retry` if no version was expected."""
         super().__init__(message)
+        self.retry = retry
         self.key = key
         self.current = current
 
@@ -111,9 +118,22 @@ class EventLoopError(MnemicError, RuntimeError):
 class ClosedError(MnemicError, RuntimeError):
     """The memory or store was used after it was closed."""
 
+    def __init__(self, message: str, *, unsure: bool = False) -> None:
+        """Set `unsure` if it was closed during the call."""
+        super().__init__(message)
+        self.unsure = unsure
+
 
 class StoreError(MnemicError):
     """The back-end failed; the message has the store's URL without its password."""
+
+    def __init__(self, message: str, *, retry: bool | None = None, unsure: bool | None = None) -> None:
+        """Set `retry` and `unsure` if they differ from those of the class."""
+        super().__init__(message)
+        if retry is not None:
+            self.retry = retry
+        if unsure is not None:
+            self.unsure = unsure
 
 
 class UnreadableStoreError(StoreError):
@@ -145,8 +165,16 @@ class StoreFullError(StoreError, OSError):
 
 
 class StoreBusyError(StoreError, TimeoutError):
-    """The back-end was locked or busy for longer than the timeout."""
+    """The back-end was locked, busy or throttled for longer than the timeout."""
+
+    retry: bool = True
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
-    """The back-end cannot be reached, or did not answer before the deadline."""
+    """The back-end cannot be reached, or did not answer before the deadline.
+
+    It is `unsure` unless nothing was sent, or nothing that changes anything.
+    """
+
+    retry: bool = True
+    unsure: bool = True

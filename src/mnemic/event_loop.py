@@ -226,7 +226,7 @@ class Portal(ForkAware):
             except CancelledError:
                 if not self._closed:
                     raise
-                raise ClosedError("this memory was closed while the call was under way") from None
+                raise ClosedError("this memory was closed while the call was under way", unsure=True) from None
             except BaseException:
                 future.cancel()
                 raise

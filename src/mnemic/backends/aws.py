@@ -7,7 +7,8 @@ import functools
 import logging
 import random
 from collections.abc import Callable
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import aiobotocore.session
@@ -40,6 +41,9 @@ CONNECTIONS = 64
 
 
 log: logging.Logger = logging.getLogger("mnemic.store")
+
+Meaning: TypeAlias = tuple[type[MnemicError], str]
+"""The class of an error, and a hint."""
 
 
 def _endpoint(text: str) -> str:
@@ -76,6 +80,7 @@ class Requests:
 
         async def client() -> Any:
             made = await connect(service, url, **settings)
+            made.meta.events.register(f"response-received.{made.meta.service_model.service_id.hyphenize()}", _note_lost)
             if before_send is not None:
                 made.meta.events.register(f"before-send.{service}", before_send)
             self.meta = made.meta
@@ -97,23 +102,30 @@ class Requests:
         Repeated if the answer is cut off or invalid; a request that must not run twice guards against it itself.
         Raises ClientError if the service refuses it.
         """
+        changes = not operation.startswith(_READS)
 
         async def attempts(client: Any) -> Any:
             failures = 0
+            lost: list[bool] = []
+            _lost.set(lost)
             while True:
                 try:
                     return await self._attempt(client, operation, parameters)
-                except boto.ClientError:
+                except boto.ClientError as error:
+                    error.response["Unsure"] = changes and bool(lost)
                     raise
                 except Exception as error:  # anything that the driver raises
                     failures += 1
+                    lost += [True] * (not isinstance(error, NOT_SENT))
                     if failures > BROKEN or isinstance(error, boto.BotoCoreError):
-                        raise explain(error, self.url) from error
+                        ours = explain(error, self.url)
+                        ours.unsure = changes and bool(lost)
+                        raise ours from error
                     count("retries", "connection")
                     log.debug("%s: retry %d (%s)", self.url, failures, cause_name(error))
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
 
-        return await self.calls.run(attempts)
+        return await self.calls.run(attempts, changes=changes)
 
     async def _attempt(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         try:
@@ -168,14 +180,29 @@ async def connect(service: str, url: StoreURL, *, attempts: int | None = None, *
         raise explain(error, url) from error
 
 
-def explain(error: Exception, url: StoreURL | str) -> Exception:
-    """Return the Mnemic error for an error of AWS, the network or the driver; it names the URL."""
+_lost: ContextVar[list[bool]] = ContextVar("mnemic-lost")
+"""Has an item for each attempt of the running request whose answer was lost."""
+
+
+def _note_lost(exception: Exception | None = None, parsed_response: Any = None, **_: Any) -> None:
+    """Note that an attempt may have been carried out; the driver repeats it."""
+    failed = parsed_response is not None and _meaning(parsed_response) is _FAILED
+    if failed or (exception is not None and not isinstance(exception, NOT_SENT)):
+        _lost.get([]).append(True)
+
+
+def explain(error: Exception, url: StoreURL | str, meaning: Meaning | None = None) -> MnemicError:
+    """Return the Mnemic error for an error of AWS, the network or the driver; it names the URL.
+
+    `meaning` is that of a code of one service.
+    """
     if isinstance(error, MnemicError):
         return error
     if isinstance(error, boto.ClientError):
-        code, status = code_of(error), status_of(error)
-        kind, hint = _CODES.get(code) or _STATUSES.get(status) or (StoreError, "AWS refused a request")
-        return kind(f"{url}: {hint} ({error})")
+        kind, hint = meaning or _meaning(error.response) or (StoreError, "AWS refused a request")
+        ours = kind(f"{url}: {hint} ({error})")
+        ours.unsure = bool(error.response.get("Unsure"))
+        return ours
     if isinstance(error, boto.BotoCoreError):
         for classes, kind, hint in _CLASSES:
             if isinstance(error, classes):
@@ -188,12 +215,24 @@ def explain(error: Exception, url: StoreURL | str) -> Exception:
 
 
 def code_of(error: boto.ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
+    return _code(error.response)
 
 
 def status_of(error: boto.ClientError) -> int:
     """Return the HTTP status of an error; 0 if unknown."""
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return _status(error.response)
+
+
+def _meaning(response: Any) -> Meaning | None:
+    return _CODES.get(_code(response)) or _STATUSES.get(_status(response))
+
+
+def _code(response: Any) -> str:
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def _status(response: Any) -> int:
+    return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 @functools.cache
@@ -209,13 +248,18 @@ _DENIED = (StorePermissionError, "these credentials do not permit it")
 _WRONG = (StorePermissionError, "the credentials or the region are wrong")
 _REGION = (InvalidValueError, "it is in another region; set the option region")
 _BUSY = (StoreBusyError, "AWS throttled the requests for too long; try again later")
-_FULL = (StoreFullError, "a limit of the account or the table is reached")
+_FULL: Meaning = (StoreFullError, "a limit of the account or the table is reached")
 _GONE = (UnreadableStoreError, "it does not exist in this region")
-_FAILED = (StoreUnavailableError, "AWS failed; a write may or may not have been done")
+_FAILED: Meaning = (StoreUnavailableError, "AWS failed; a write may or may not have been done")
 
-_CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
+NOT_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
+"""Failures of a request of which nothing has reached the service."""
+_READS = ("get_", "batch_get_", "query", "list_", "describe_", "head_")
+"""How the names of operations begin that change nothing."""
+
+_CLASSES: list[tuple[tuple[type[Exception], ...], type[MnemicError], str]] = [
     (
-        (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError),
+        NOT_SENT,
         StoreUnavailableError,
         "AWS, or the endpoint, cannot be reached",
     ),
@@ -257,7 +301,7 @@ _CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
     ),
 ]  # fmt: skip
 
-_CODES: dict[str, tuple[type[Exception], str]] = {
+_CODES: dict[str, Meaning] = {
     code: meaning
     for meaning, codes in (
         (
@@ -300,7 +344,7 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
 }
 """Meanings of the error codes of services."""
 
-_STATUSES: dict[int, tuple[type[Exception], str]] = {
+_STATUSES: dict[int, Meaning] = {
     301: _REGION,
     307: _REGION,
     401: _WRONG,

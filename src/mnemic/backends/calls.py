@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
-from ..errors import ClosedError, EventLoopError, StoreUnavailableError
+from ..errors import ClosedError, EventLoopError, MnemicError, StoreUnavailableError
 from ..event_loop import ForkAware, never_close, notify_on_fork
 from ..store.availability import Availability
 
@@ -47,11 +47,22 @@ def recall_size(text: str) -> int:
     return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
 
 
-def overdue(url: str, timeout: float) -> StoreUnavailableError:
+def overdue(url: str, timeout: float, *, changes: bool) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
-        "again, a write may or may not have been done, and can safely be retried if it has an id"
+        "again, a write may or may not have been done, and can safely be retried if it has an id",
+        unsure=changes,
     )
+
+
+@contextmanager
+def mark_errors(*, unsure: bool) -> Iterator[None]:
+    """Mark errors of some steps of a write: before its first change, or after it."""
+    try:
+        yield
+    except MnemicError as error:
+        error.unsure = unsure
+        raise
 
 
 def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
@@ -86,8 +97,8 @@ class Calls(ForkAware, Generic[Client]):
         self.availability: Availability = Availability(url)
         notify_on_fork(self)
 
-    async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Run `work` with the client and return its result.
+    async def run(self, work: Callable[[Client], Awaitable[Result]], *, changes: bool = True) -> Result:
+        """Run `work` with the client and return its result; `changes` says whether it changes anything.
 
         Raises the errors of `work`, StoreUnavailableError after the deadline, ClosedError after or during
         `close`, EventLoopError on another event loop than that of the first call.
@@ -113,10 +124,11 @@ class Calls(ForkAware, Generic[Client]):
                 raise
             if self._closed:
                 raise ClosedError(
-                    f"{self.url} was closed before there was an answer; a write may or may not have been done"
+                    f"{self.url} was closed before there was an answer; a write may or may not have been done",
+                    unsure=changes,
                 ) from error
             self.availability.lost(error)
-            raise overdue(self.url, self.timeout) from error
+            raise overdue(self.url, self.timeout, changes=changes) from error
         else:
             self.availability.answered()
             return result

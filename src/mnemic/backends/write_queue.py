@@ -90,7 +90,7 @@ class WriteQueue:
         finally:
             del self._lanes[key]
             for _, future in (*batch, *lane):
-                settle(future, StoreError("the write was interrupted"))
+                settle(future, StoreError("the write was interrupted", unsure=True))
 
 
 def settle(future: Future[list[Outcome]], result: Result) -> None:

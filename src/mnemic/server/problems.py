@@ -24,16 +24,19 @@ LOG = logging.getLogger("mnemic.server")
 TYPE = "https://mnemic.github.io/mnemic/http-api/#"
 """Start of every problem's type: the documentation of the problems."""
 CONTENT_TYPE = "application/problem+json"
+RETRIED = (408, 429, 503)
+"""Statuses of problems that are not errors of the library and may be over soon."""
 RETRY_AFTER = 1
 """Seconds after which a busy server or store is asked again."""
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem: its type, a title for it, the status of the response and, in `detail`, exactly what was wrong.
 
     `current` is the version that is stored now, if another one was expected; 0 if there is none; `key` is the record's.
     `settings` are the stored ones of a stream, if others were expected. `count` and `weight` are the totals that would
-    exceed a limit.
+    exceed a limit. `retry` says that the same request can succeed later, `unsure` that the change may have been made
+    all the same: with the same `Idempotency-Key` it is made once.
     """
 
     type: str
@@ -45,6 +48,8 @@ class Problem(Struct, frozen=True, kw_only=True):
     settings: str | None | UnsetType = UNSET
     count: int | UnsetType = UNSET
     weight: int | UnsetType = UNSET
+    retry: bool = False
+    unsure: bool = False
 
 
 class RequestError(Exception):
@@ -165,7 +170,7 @@ def problem_response(
         title=title or STATUS_TITLES.get(status, HTTPStatus(status).phrase),
         status=status,
         detail=detail,
-        **more,
+        **{"retry": status in RETRIED, **more},
     )
     return Response(json.encode(problem), status, headers, CONTENT_TYPE)
 
@@ -195,6 +200,8 @@ def problem_of(error: Exception) -> Response:
         title=title,
         headers={"Retry-After": str(RETRY_AFTER)} if status == 503 else None,
         **_fields(error),
+        retry=error.retry or status == 503,
+        unsure=error.unsure,
     )
 
 

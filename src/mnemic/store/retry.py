@@ -53,6 +53,7 @@ async def retried(
                     f"the last conflict: {error}",
                     key=error.key,
                     current=error.current,
+                    retry=True,
                 ) from error
         count("retries", "conflict")
         log.debug("retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0])

@@ -27,7 +27,7 @@ LARGE = 1_000_000
 
 Item = dict[str, Any]
 
-_CODES: dict[str, tuple[type[Exception], str]] = {
+_CODES: dict[str, aws.Meaning] = {
     **dict.fromkeys(("InvalidInputException", "ValidationException"), (InvalidValueError, "AgentCore rejects a value")),
     **dict.fromkeys(
         ("413", "RequestEntityTooLargeException"), (TooLargeError, "the event is larger than AgentCore allows")
@@ -147,10 +147,7 @@ class MemoryClient(ForkAware):
                     raise UnreadableStoreError(
                         f"{self.url}: there is no such memory in this region; {hint} ({error})"
                     ) from error
-                if code in _CODES:
-                    kind, hint = _CODES[code]
-                    raise kind(f"{self.url}: {hint} ({error})") from error
-                raise aws.explain(error, self.url) from error
+                raise aws.explain(error, self.url, _CODES.get(code)) from error
 
 
 def as_stream(request: Any, **_: Any) -> None:

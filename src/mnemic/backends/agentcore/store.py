@@ -28,6 +28,7 @@ from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Wr
 from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from .. import aws
+from ..calls import mark_errors
 from ..keyvalue.engine import RecordRange, StreamRange, beyond
 from ..keyvalue.store import KeyValueStore
 from .client import AT_ONCE, PAGE, MemoryClient, as_stream
@@ -280,7 +281,8 @@ class AgentCoreEngine(ForkAware):
             events = list(scope.events_for([change for change in changed if change.name[1] in EVENT_KINDS]))
             for change in changed:
                 if change.name[1] in RECORD_KINDS:
-                    await self._store_memories(scope, change)
+                    with mark_errors(unsure=True):
+                        await self._store_memories(scope, change)
             await self._store_events(scope, events)
             return True
 

@@ -12,6 +12,7 @@ from ...records import Record, StreamName
 from ...store.codec import decode_record_state
 from ...store.protocol import Capability
 from ...store.stream_state import Derived, Loaded, Needs, StreamChange, StreamState
+from ..calls import mark_errors
 from ..keyvalue.engine import RecordRange, StreamRange
 from . import codec
 from .bulk import MOST_ITEMS, BulkWrite, BulkWrites
@@ -107,12 +108,14 @@ class DynamoEngine:
                 bulk = BulkWrite(self._layout, records)
                 before += bulk.items
                 records = []
-            await self._table.write(before)
+            with mark_errors(unsure=False):  # nothing names these items yet
+                await self._table.write(before)
             states = transaction.state_actions(None if bulk is None else bulk.token)
             failed = await self._table.transact([*states, *listing.values(), *records])
             if not failed:
-                await self._finish(transaction, bulk)
-                await self._table.write(deletes=stale)
+                with mark_errors(unsure=True):
+                    await self._finish(transaction, bulk)
+                    await self._table.write(deletes=stale)
                 return True
             await self._table.write(deletes=[{key: item[key] for key in self._layout.keys} for item in before])
             full = [list(listing)[n - len(states)] for n in failed if 0 <= n - len(states) < len(listing)]

@@ -31,7 +31,8 @@ class Breaker:
         if is_open and (self._trying or self._clock() < self._until):
             raise StoreUnavailableError(
                 f"{self._url} was unavailable {self._failures} times in a row, and is not asked for "
-                f"{COOLDOWN:g} seconds; nothing was sent"
+                f"{COOLDOWN:g} seconds; nothing was sent",
+                unsure=False,
             )
         self._trying = is_open
         try:

@@ -138,11 +138,19 @@ class HttpClient:
         start = time.monotonic()
         asked = self._server
 
+        changes = WRITE_HEADER in headers
+
         async def work(session: aiohttp.ClientSession) -> Result:
+            lost = False
             for attempt in range(1, ATTEMPTS + 1):
                 try:
                     return self._decoded(decode, await self._send(session, method, address, body, headers))
+                except MnemicError as error:
+                    error.unsure = changes and (lost or error.unsure)
+                    raise
                 except _AgainError as again:
+                    lost |= again.sent
+                    again.error.unsure = changes and (lost or again.error.unsure)
                     passed = time.monotonic() - start
                     backoff = random.uniform(0.5, 1) * min(1.0, 0.05 * 2**attempt)  # noqa: S311
                     wait = backoff if again.wait is None else again.wait
@@ -159,7 +167,7 @@ class HttpClient:
             raise AssertionError("unreachable: the last attempt returns or raises")
 
         with self._breaker.watch():
-            return await self._calls.run(work)
+            return await self._calls.run(work, changes=changes)
 
     async def _send(
         self, session: aiohttp.ClientSession, method: str, address: str, body: bytes | None, headers: dict[str, str]
@@ -186,7 +194,7 @@ class HttpClient:
             raise
         except (aiohttp.ClientError, OSError, ValueError) as failure:
             hint = "the connection broke, or the answer is not HTTP"
-            if method == "POST" and WRITE_HEADER in headers:
+            if WRITE_HEADER in headers:
                 hint += "; the write may or may not have been done: with an id it can safely be sent again"
             lost = StoreUnavailableError(f"{self.url}: {hint} ({_brief(failure)})")
             raise _AgainError(lost, sent=True) from failure
@@ -261,7 +269,7 @@ def _unreachable(url: str, failure: Exception) -> StoreError:
     if isinstance(failure, aiohttp.ClientConnectorCertificateError):
         hint = "the server's certificate is not trusted; name who signed it with ssl_ca_certs"
         return StorePermissionError(f"{url}: {hint} ({_brief(failure)})")
-    return StoreUnavailableError(f"{url}: the server cannot be reached ({_brief(failure)})")
+    return StoreUnavailableError(f"{url}: the server cannot be reached ({_brief(failure)})", unsure=False)
 
 
 def _brief(failure: Exception) -> str:

@@ -33,6 +33,8 @@ class Problem(Struct, frozen=True):
     settings: str | None = None
     count: int = 0
     weight: int = 0
+    retry: bool = False
+    unsure: bool = False
 
 
 _decode = json.Decoder(Problem).decode
@@ -43,6 +45,8 @@ _BY_NAME: dict[str, type[MnemicError]] = {
 """Errors by the end of a problem's type, such as "not-found"."""
 _BY_NAME |= {"closed": StoreUnavailableError, "event-loop": StoreError, "missing-extra": StoreError}
 
+_NOT_DONE = (408, 429, 503)
+"""Statuses of a server that has done nothing."""
 _BY_STATUS: dict[int, tuple[type[MnemicError], str]] = {
     401: (StorePermissionError, "the API key is missing, wrong or expired: give it with MNEMIC_API_KEY or api_key_env"),
     403: (AccessDeniedError, "the API key does not allow this"),
@@ -69,9 +73,13 @@ def error_of(url: str, status: int, location: str | None, content: bytes) -> Mne
     name = problem.type.rpartition("#")[2]
     if (kind := _BY_NAME.get(name)) is not None:
         detail = problem.detail or problem.title
-        return _raised(kind, f"{url}: {detail}" if issubclass(kind, StoreError) else detail, problem)
+        error = _raised(kind, f"{url}: {detail}" if issubclass(kind, StoreError) else detail, problem)
+        error.retry, error.unsure = problem.retry, problem.unsure
+        return error
     kind, hint = _BY_STATUS.get(status, (StoreError, f"the server failed with status {status}"))
-    return kind(f"{url}: {hint}{problem.detail and f' ({problem.detail})'}")
+    error = kind(f"{url}: {hint}{problem.detail and f' ({problem.detail})'}")
+    error.unsure = (status >= 500 and status not in _NOT_DONE) or status == 412
+    return error
 
 
 def _raised(kind: type[MnemicError], message: str, problem: Problem) -> MnemicError:

@@ -337,7 +337,7 @@ class PostgresClient:
         self.options = options
         self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
 
-    async def run(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:
+    async def run(self, work: Callable[[Pool], Awaitable[Result]], *, changes: bool = True) -> Result:
         """Run `work`; raises Mnemic's errors, ClosedError after `close`, EventLoopError on another event loop."""
 
         async def mapped(pool: Pool) -> Result:
@@ -346,10 +346,10 @@ class PostgresClient:
             except psycopg.Error as error:
                 raise explain(error, self.options.url) from error
 
-        return await self._calls.run(mapped)
+        return await self._calls.run(mapped, changes=changes)
 
     async def use(self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1) -> Result:
-        """Run `work` with a connection, again with another one if it was lost."""
+        """Run `work`, which changes no records, with a connection, again with another one if it was lost."""
 
         async def attempt(pool: Pool) -> Result:
             for _ in range(tries - 1):
@@ -357,7 +357,7 @@ class PostgresClient:
                     return await pool.use(work)
             return await pool.use(work)
 
-        return await self.run(attempt)
+        return await self.run(attempt, changes=False)
 
     async def close(self) -> None:
         await self._calls.close()

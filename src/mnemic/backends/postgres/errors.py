@@ -66,6 +66,7 @@ def explain(error: Exception, url: str) -> Exception:
         return error
     kind, hint = meaning(error)
     ours = kind(f"{url}: {hint} ({_line(error)})")
+    ours.unsure = getattr(error, "committing", False)  # else nothing was committed
     ours.__cause__ = error
     return ours
 

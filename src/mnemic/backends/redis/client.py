@@ -91,11 +91,11 @@ class RedisClient:
 
     async def read(self, *command: Any) -> Any:
         """Send a read-only command and return its answer; retried if the connection breaks."""
-        return (await self._send([command], repeatable=True))[0]
+        return (await self._send([command], repeatable=True, changes=False))[0]
 
     async def read_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send read-only or idempotent commands, one round trip per node; return their answers."""
-        return await self._send(commands, repeatable=True) if commands else []
+        return await self._send(commands, repeatable=True, changes=False) if commands else []
 
     async def write(self, call: WriteArguments, *, repeatable: bool = False) -> bool:
         """Run the write script, once unless it is repeatable; return False if an expectation fails.
@@ -114,9 +114,9 @@ class RedisClient:
     async def close(self) -> None:
         await self._calls.close()
 
-    async def _send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Any]:
+    async def _send(self, commands: Sequence[Command], *, repeatable: bool, changes: bool = True) -> list[Any]:
         async def with_retries(client: Any) -> list[Any]:
-            failed = False
+            failed = broken = False
 
             async def attempt() -> list[Any]:
                 async with self._semaphore:
@@ -125,8 +125,9 @@ class RedisClient:
                     return await _execute(client, commands)
 
             async def note_failure(error: Exception, failures: int) -> None:
-                nonlocal failed
+                nonlocal failed, broken
                 failed = True
+                broken |= is_broken(error)
                 count("retries", "connection")
                 log.debug("%s: failed attempt %d (%s)", self.url, failures, cause_name(error))
 
@@ -137,9 +138,9 @@ class RedisClient:
             try:
                 return await retry.call_with_retry(attempt, note_failure, retryable, with_failure_count=True)
             except Exception as error:  # anything that the driver raises
-                raise explain(self.url, error, lost=is_broken(error) and not repeatable) from error
+                raise explain(self.url, error, lost=changes and (broken or is_broken(error))) from error
 
-        return await self._calls.run(with_retries)
+        return await self._calls.run(with_retries, changes=changes)
 
 
 def evalsha(script: Script, keys: Sequence[bytes], argument: bytes) -> Command:
@@ -237,7 +238,7 @@ def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError
     kind, hint = _meaning(error)
     if lost:
         hint += "; the write may or may not have been done: with an id it can safely be sent again"
-    return kind(f"{url}: {hint} ({message[:300]})" if message else f"{url}: {hint}")
+    return kind(f"{url}: {hint} ({message[:300]})" if message else f"{url}: {hint}", unsure=lost)
 
 
 def is_refused(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from ...checks import shown
-from ...errors import InvalidValueError, StoreError, StoreUnavailableError, UnreadableStoreError
+from ...errors import InvalidValueError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.diagnosis import diagnosed_by
@@ -20,6 +20,7 @@ from ...store.protocol import Capability
 from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 from .. import aws
+from ..calls import mark_errors
 from ..keyvalue.engine import RecordRange, StreamRange, beyond
 from ..keyvalue.store import KeyValueStore
 from .client import Bucket, Cache, Listed, UnchangedError
@@ -217,17 +218,20 @@ class S3Engine:
     async def _publish(self, key: str, commit: Commit, data: bytes) -> bool:
         """Upload a commit; return False if another writer was faster."""
         new = {self._keys.segment(key, id): content for id, content in commit.segments.items()}
-        await asyncio.gather(*(self._bucket.put_unique(at, write_object(content)) for at, content in new.items()))
+        with mark_errors(unsure=False):  # nothing names these objects yet
+            await asyncio.gather(*(self._bucket.put_unique(at, write_object(content)) for at, content in new.items()))
         try:
             etag = await self._bucket.put(key, data, over=commit.before.etag)
-        except StoreUnavailableError as error:
-            raise StoreUnavailableError(
-                f"{error}; the write may or may not have been done, and can be sent again if it has an id"
+        except (StoreUnavailableError, StoreBusyError) as error:
+            # Also if AWS could not be reached, or throttled: aiohttp silently repeats what was lost on an old connection.
+            raise type(error)(
+                f"{error}; the write may or may not have been done, and can be sent again if it has an id", unsure=True
             ) from error
         manifest = commit.manifest
         if etag is None:
             self._manifests.drop(key)
-            manifest = await self._fetch(key)
+            with mark_errors(unsure=True):  # an earlier attempt may have succeeded
+                manifest = await self._fetch(key)
             if commit.id not in manifest.commits:
                 later = manifest.number - commit.manifest.number
                 if later >= MAX_COMMITS and len(manifest.commits) == MAX_COMMITS:

@@ -164,7 +164,8 @@ class SqliteFile:
         kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
         if NOT_UTF8 in str(error):
             kind, hint = UnreadableStoreError, "a record is damaged"
-        return kind(f"{self.url}: {hint} ({error})")
+        # The log may have been written, and only its last sync have failed: then it is read after a crash.
+        return kind(f"{self.url}: {hint} ({error})", unsure=code == sqlite3.SQLITE_IOERR)
 
     def scrub(self) -> None:
         """Checkpoint and truncate the write-ahead log, so that it keeps no deleted data.

@@ -280,7 +280,7 @@ class CommitQueue:
                 size += len(batch[-1].write.ops)
             if not batch:
                 return
-            results: Sequence[Result] = [StoreError("the write was interrupted")] * len(batch)
+            results: Sequence[Result] = [StoreError("the write was interrupted", unsure=True)] * len(batch)
             try:
                 results = self._commit([pending.write for pending in batch])
             except Exception as error:

@@ -6,7 +6,7 @@
         proxy.mode = Pass()
 
 The mode may be changed at any moment, and holds for all connections. What the client sends always reaches the
-server, except while it stalls with `requests=True`.
+server, except while it refuses, or stalls or cuts with `requests=True`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,31 @@ class Stall:
 
 @dataclass(frozen=True)
 class Cut:
-    """Close a connection after `after` bytes of answers since the mode was set; `times` of them, or all."""
+    """Close a connection after `after` bytes of answers since the mode was set; `times` of them, or all.
+
+    With `requests`, the bytes of requests count, and the rest does not reach the server.
+    """
 
     after: int = 0
     times: int | None = None
+    requests: bool = False
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Answer every HTTP request with this status and body, and do not pass it on; hang up if there is no status."""
+
+    status: int = 0
+    body: bytes = b""
+    headers: str = ""
+
+    @property
+    def answer(self) -> bytes:
+        """The whole answer."""
+        return (
+            f"HTTP/1.1 {self.status} Refused\r\nContent-Length: {len(self.body)}\r\n{self.headers}\r\n".encode()
+            + self.body
+        )
 
 
 @dataclass(frozen=True)
@@ -61,7 +82,7 @@ class Slow:
     pause: float = 0.01
 
 
-Mode = Pass | Stall | Cut | Garbage | Slow
+Mode = Pass | Stall | Cut | Refuse | Garbage | Slow
 
 
 class FaultyProxy:
@@ -81,6 +102,8 @@ class FaultyProxy:
         """Set once an answer is held back."""
         self.accepted = 0
         """How many connections were made so far."""
+        self.requested = self.answered = 0
+        """How many bytes of requests and answers were passed on since the mode was set."""
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -95,6 +118,7 @@ class FaultyProxy:
         with self._lock:
             self._mode, self._cuts = mode, 0
             self._since += 1
+            self.requested = self.answered = 0
 
     def url(self, url: str) -> str:
         """Return a store's URL with this proxy in place of its server, or of its option `endpoint`."""
@@ -158,7 +182,9 @@ class FaultyProxy:
         selector = selectors.DefaultSelector()
         selector.register(client, selectors.EVENT_READ)
         selector.register(server, selectors.EVENT_READ)
-        since, passed = self._since, 0
+        since, passed, asked = self._since, 0, 0
+        refused = b""
+        """The part of a request that was refused so far."""
         held: list[bytes] = []
         """Answers that came while it stalled: they pass once it no longer does."""
         with selector:
@@ -166,10 +192,28 @@ class FaultyProxy:
                 ready = {key.fileobj for key, _ in selector.select(0.02)}
                 mode = self._mode
                 if since != self._since:
-                    since, passed = self._since, 0
+                    since, passed, asked, refused = self._since, 0, 0, b""
                 if client in ready and not (isinstance(mode, Stall) and mode.requests):
                     if not (data := client.recv(CHUNK)):
                         return
+                    if isinstance(mode, Refuse):
+                        if not mode.status:
+                            return
+                        refused += data
+                        if _is_whole(refused):
+                            client.sendall(mode.answer)
+                            refused = b""
+                        continue
+                    if (
+                        isinstance(mode, Cut)
+                        and mode.requests
+                        and asked + len(data) > mode.after
+                        and self._may_cut(mode)
+                    ):
+                        server.sendall(data[: max(0, mode.after - asked)])
+                        return
+                    asked += len(data)
+                    self.requested += len(data)
                     server.sendall(data)
                 elif client in ready:
                     time.sleep(0.02)
@@ -184,10 +228,11 @@ class FaultyProxy:
                     if not self._answer(client, answer, mode, passed):
                         return
                     passed += len(answer)
+                    self.answered += len(answer)
 
     def _answer(self, client: socket.socket, data: bytes, mode: Mode, passed: int) -> bool:
         """Send an answer as the mode says; False if the connection is to be closed."""
-        if isinstance(mode, Cut) and passed + len(data) > mode.after and self._may_cut(mode):
+        if isinstance(mode, Cut) and not mode.requests and passed + len(data) > mode.after and self._may_cut(mode):
             client.sendall(data[: max(0, mode.after - passed)])
             return False
         if isinstance(mode, Garbage) and passed + len(data) > mode.after:
@@ -205,6 +250,15 @@ class FaultyProxy:
         with self._lock:
             self._cuts += 1
             return mode.times is None or self._cuts <= mode.times
+
+
+def _is_whole(request: bytes) -> bool:
+    """Return whether this is a whole HTTP request."""
+    head, end, body = request.partition(b"\r\n\r\n")
+    if b"transfer-encoding: chunked" in head.lower():
+        return request.endswith(b"0\r\n\r\n")
+    sizes = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    return bool(end) and len(body) >= int(sizes[0] if sizes else 0)
 
 
 def _shut(one: socket.socket) -> None:

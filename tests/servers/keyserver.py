@@ -49,9 +49,9 @@ class KeyServer:
             return False
 
 
-def new_cluster(program: Path, environment: dict[str, str] | None = None) -> Sequence[KeyServer]:
+def new_cluster(program: Path, *more: str, environment: dict[str, str] | None = None) -> Sequence[KeyServer]:
     """Return the three nodes of a new cluster, once they agree on the slots."""
-    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", *more]
     nodes = [KeyServer(program, *options, environment=environment, bus=True) for _ in range(3)]
     for number, node in enumerate(nodes):
         first, end = (_SLOTS * n // len(nodes) for n in (number, number + 1))

@@ -61,12 +61,15 @@ OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpo
 class Response(dict[str, Any]):
     """Response of a service; a missing required part raises UnreadableStoreError."""
 
-    def __init__(self, parts: dict[str, Any], url: StoreURL) -> None:
+    def __init__(self, parts: dict[str, Any], url: StoreURL, operation: str) -> None:
         super().__init__(parts)
         self._url = url
+        self._operation = operation
 
     def __missing__(self, part: str) -> Any:
-        raise UnreadableStoreError(f"{self._url}: {_NOT_AWS}; the answer has no {part}")
+        raise UnreadableStoreError(
+            f"{self._url}: {_NOT_AWS}; the answer has no {part}", unsure=not self._operation.startswith(_READS)
+        )
 
 
 class Requests:
@@ -129,7 +132,7 @@ class Requests:
 
     async def _attempt(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         try:
-            answer = Response(await getattr(client, operation)(**parameters), self.url)
+            answer = Response(await getattr(client, operation)(**parameters), self.url, operation)
         except boto.ClientError as error:
             # A refusal is an answer, too, unless the service says that it is down.
             if isinstance(explain(error, self.url), StoreUnavailableError):

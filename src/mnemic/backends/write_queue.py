@@ -90,7 +90,8 @@ class WriteQueue:
         finally:
             del self._lanes[key]
             for _, future in (*batch, *lane):
-                settle(future, StoreError("the write was interrupted", unsure=True))
+                if not future.done():
+                    settle(future, StoreError("the write was interrupted", unsure=True))
 
 
 def settle(future: Future[list[Outcome]], result: Result) -> None:

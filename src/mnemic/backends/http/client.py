@@ -224,7 +224,9 @@ class HttpClient:
                 parts.append(part)
         if size > LARGEST:
             response.close()
-            raise TooLargeError(f"{self.url}: an answer has more than {LARGEST:,} bytes; ask for less at once")
+            error = TooLargeError(f"{self.url}: an answer has more than {LARGEST:,} bytes; ask for less at once")
+            error.unsure = True
+            raise error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _decoded(self, decode: Callable[[bytes], Result], content: bytes) -> Result:
@@ -232,7 +234,7 @@ class HttpClient:
             return decode(content)
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableStoreError(
-                f"{self.url}: the answer is not of a Mnemic server of this version ({error})"
+                f"{self.url}: the answer is not of a Mnemic server of this version ({error})", unsure=True
             ) from error
 
     async def _connect(self) -> aiohttp.ClientSession:

@@ -109,7 +109,10 @@ class RedisClient:
                 "make several of it"
             )
         command = evalsha(FREE if call.frees else WRITE, call.keys, argument)
-        return bool((await self._send([command], repeatable=repeatable))[0])
+        (answer,) = await self._send([command], repeatable=repeatable)
+        if answer not in (0, 1):
+            raise UnreadableStoreError(f"{self.url}: the server does not speak the Redis protocol", unsure=True)
+        return bool(answer)
 
     async def close(self) -> None:
         await self._calls.close()
@@ -138,7 +141,8 @@ class RedisClient:
             try:
                 return await retry.call_with_retry(attempt, note_failure, retryable, with_failure_count=True)
             except Exception as error:  # anything that the driver raises
-                raise explain(self.url, error, lost=changes and (broken or is_broken(error))) from error
+                broken |= is_broken(error) or isinstance(error, exceptions.InvalidResponse)
+                raise explain(self.url, error, lost=changes and broken) from error
 
         return await self._calls.run(with_retries, changes=changes)
 

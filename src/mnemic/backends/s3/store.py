@@ -223,7 +223,7 @@ class S3Engine:
         try:
             etag = await self._bucket.put(key, data, over=commit.before.etag)
         except (StoreUnavailableError, StoreBusyError) as error:
-            # Also if AWS could not be reached, or throttled: aiohttp silently repeats what was lost on an old connection.
+            # Also if it was refused: aiohttp silently repeats a put whose answer was lost on an old connection.
             raise type(error)(
                 f"{error}; the write may or may not have been done, and can be sent again if it has an id", unsure=True
             ) from error

@@ -164,8 +164,7 @@ class SqliteFile:
         kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
         if NOT_UTF8 in str(error):
             kind, hint = UnreadableStoreError, "a record is damaged"
-        # The log may have been written, and only its last sync have failed: then it is read after a crash.
-        return kind(f"{self.url}: {hint} ({error})", unsure=code == sqlite3.SQLITE_IOERR)
+        return kind(f"{self.url}: {hint} ({error})")
 
     def scrub(self) -> None:
         """Checkpoint and truncate the write-ahead log, so that it keeps no deleted data.

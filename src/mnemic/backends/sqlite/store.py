@@ -134,6 +134,10 @@ class SqliteStore(SqlReads, ForkAware):
         except UnreadableStoreError as error:
             if len(writes) == 1:
                 return [error]
+        except StoreError as error:
+            # If the disk failed, the log may be written and only its sync be missing: it is read after a crash.
+            error.unsure = type(error) is StoreError
+            raise
         return [result for write in writes for result in self._commit([write])]
 
     def _transact(self, writes: list[Write], connection: Connection) -> list[Result]:
@@ -280,12 +284,13 @@ class CommitQueue:
                 size += len(batch[-1].write.ops)
             if not batch:
                 return
-            results: Sequence[Result] = [StoreError("the write was interrupted", unsure=True)] * len(batch)
+            results: Sequence[Result] = ()
             try:
                 results = self._commit([pending.write for pending in batch])
             except Exception as error:
                 results = [error] * len(batch)
             finally:
+                results = results or [StoreError("the write was interrupted", unsure=True)] * len(batch)
                 for pending, result in zip(batch, results, strict=True):
                     pending.result = result
         for pending, result in zip(batch, results, strict=True):

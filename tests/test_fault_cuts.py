@@ -1,0 +1,56 @@
+"""A connection that is cut in the middle of a request or of an answer, at many points, on every durable back-end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.retries.standard import ExponentialBackoff
+
+from attack import ROUNDS
+from faults import DURABLE, Ledger, Network, network, said
+from faulty_proxy import Cut, Mode, Pass
+
+POINTS = 6 * ROUNDS
+
+
+@pytest.fixture(params=DURABLE)
+def cut(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda self, context: 0.01)  # AWS's driver waits long
+    with network(request.param, tmp_path) as opened:
+        yield opened
+
+
+def points(size: int) -> list[int]:
+    """Return where to cut so many bytes: before the first, within, and before the last."""
+    return sorted({size * n // POINTS for n in range(POINTS)} | {1, max(0, size - 1)})
+
+
+@pytest.mark.parametrize("part", ["request", "answer"])
+@pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
+def test_what_was_acknowledged_is_there_once_wherever_the_connection_is_cut(
+    cut: Network, part: str, times: int | None
+) -> None:
+    ledger = Ledger("w")
+    with cut.open("timeout=1" if times is None else "timeout=5") as memory:
+        chat = memory.scope("acme").session("s")
+        for n in range(3):  # the first ones connect, and find out what the session is like
+            cut.set(Pass())
+            assert ledger.add(chat, n) is None
+        size = cut.requested if part == "request" else cut.answered
+        chosen = points(size) if times else [0, size // 2]
+        n = 3
+        for after in chosen:
+            for once in (False, True):
+                mode: Mode = Cut(after, times, requests=part == "request")
+                cut.set(mode)
+                failed = ledger.add(chat, n, once=once)
+                cut.set(Pass())
+                if failed is not None:
+                    assert failed.retry, failed
+                    if once:
+                        assert ledger.add(chat, n, once=True) is None
+                n += 1
+        assert ledger.add(chat, n) is None
+        ledger.check(said(chat))

@@ -123,6 +123,15 @@ class Ledger:
         """Add message `n`, with an id or without, and keep the outcome."""
         return self.keep(n, lambda text: chat.add("user", text, once=text if once else None))
 
+    def add_surely(self, chat: mnemic.Session, n: int) -> None:
+        """Add message `n`, with an id, until it is acknowledged: what was broken is replaced after some attempts."""
+        for _ in range(20):
+            failed = self.add(chat, n, once=True)
+            if failed is None:
+                return
+            assert failed.retry, failed
+        raise AssertionError(f"{n} is not acknowledged: {self.errors[-1]}")
+
     def check(self, texts: Iterable[str | None]) -> list[int]:
         """Compare what is stored with what the writer was told; return the stored numbers."""
         own = [text for text in texts if text is not None and text.startswith(f"{self.name}-")]

@@ -85,6 +85,16 @@ async def copy_async(
             await store.close()
 
 
+def as_copied(record: Record) -> list[Op]:
+    """Return the operations that write a record of another store, with its times and derived values."""
+    # The entry belongs to this version of the record; the uses to none.
+    entries = {name: value for name, value in record.derived.items() if name != USE}
+    ops: list[Op] = [Put(replace(record, derived=entries), updated=record.updated)]
+    if (use := record.derived.get(USE)) is not None:
+        ops.append(Derive(record.ref, USE, use))
+    return ops
+
+
 async def _check_any(store: Store, scope: ScopePath, url: str) -> None:
     """Raise NotFoundError if a scope and those below it have no user data."""
     async with aclosing(_own_streams(store, scope)) as streams:
@@ -186,11 +196,7 @@ class _Copy:
         for record, stored in zip(records, existing, strict=True):
             if stored is not None and digest(stored) == digest(record):
                 continue
-            # The entry belongs to this version of the record; the uses to none.
-            entries = {name: value for name, value in record.derived.items() if name != USE}
-            ops.append(Put(replace(record, derived=entries), updated=record.updated))
-            if (use := record.derived.get(USE)) is not None:
-                ops.append(Derive(record.ref, USE, use))
+            ops += as_copied(record)
             self.written += 1
             size += len(record.text or "") + len(_encode(record.data))
             if size > WRITTEN_AT_ONCE:

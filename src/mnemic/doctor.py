@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import field
-from msgspec.structs import replace
 
 from .checks import shown
 from .errors import (
@@ -19,7 +19,6 @@ from .errors import (
     StoreError,
     StorePermissionError,
     StoreUnavailableError,
-    UnreadableStoreError,
 )
 from .features.hits import to_item_of
 from .layers.cipher import EncryptionKeys
@@ -44,8 +43,9 @@ from .records import (
     Value,
 )
 from .store import registry
+from .store.damage import records_around, streams_around
 from .store.diagnosis import Diagnosis, Problem
-from .store.protocol import Capability, Store, all_streams, scan_all
+from .store.protocol import Capability, Store, scan_all
 from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
@@ -57,6 +57,7 @@ READ = 100_000
 READ_AT_ONCE = 500
 MOST_UNREADABLE = 1000
 """How many unreadable records are counted at most."""
+SALVAGE = "restore the newest backup; without one, save what can be read: mnemic doctor --salvage NEW_STORE"
 NAMED = 3
 """How many unreadable records are named."""
 
@@ -132,7 +133,7 @@ def _explained(error: MnemicError) -> tuple[str, str]:
         return "wrong_key", "give the key with --key-file or --key-env"
     if isinstance(error, EmbedderError):
         return "no_embedder", "install it, or move to another: mnemic reembed --embedder static"
-    return "unreadable", "restore the newest backup"
+    return "unreadable", SALVAGE
 
 
 async def _look_into(
@@ -145,9 +146,10 @@ async def _look_into(
     known["encrypted"] = (await store.read([METADATA_REF]))[0] is not None
     records: Counter[str] = Counter()
     scopes: set[str] = set()
-    every = StreamScan(scope=ScopePath())
-    async for stream in all_streams(store, every):
-        if stream.kind not in INTERNAL:
+    async for stream in streams_around(store):
+        if isinstance(stream, StoreError):
+            found.error("unreadable", str(stream), SALVAGE)
+        elif stream.kind not in INTERNAL and stream.count:
             records[stream.kind] += stream.count
             scopes.add(stream.scope.path)
     known["records"], known["scopes"] = dict(sorted(records.items())), len(scopes)
@@ -157,8 +159,9 @@ async def _look_into(
         store = layer
     sealed = known["encrypted"] and encryption_key is None
     reading = _Reading(store, None if deep else READ, decoded=not sealed)
-    async for stream in all_streams(store, every):
-        await reading.stream(stream)
+    async for stream in streams_around(store):
+        if not isinstance(stream, StoreError) and stream.count and not reading.full:
+            await reading.stream(stream)
     reading.report(found, known)
     if sealed:
         return
@@ -195,34 +198,29 @@ class _Reading:
         self._whole = True
         self._lost = 0
 
+    @property
+    def full(self) -> bool:
+        """Whether as much was read as is wanted."""
+        return len(self.damaged) >= MOST_UNREADABLE or (self._most is not None and self._read >= self._most)
+
     async def stream(self, stream: Stream) -> None:
-        """Read a stream; after a damaged record it continues if the store can skip that one."""
+        """Read a stream, around the records that are damaged."""
         counted = stream.kind not in INTERNAL
         before = self._read
-        scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=READ_AT_ONCE)
-        while len(self.damaged) < MOST_UNREADABLE and (self._most is None or self._read < self._most):
-            try:
-                page = await self._store.scan(scan)
-            except (UnreadableStoreError, DecryptionError) as error:
-                if scan.limit > 1:
-                    scan = replace(scan, limit=scan.limit // 2)  # find out which one
-                    continue
-                again = str(error) in self.damaged[-1:]
-                if not again:
-                    self.damaged.append(str(error))
+        reading = records_around(self._store, stream.scope, stream.kind, stream.last_seq, at_once=READ_AT_ONCE)
+        async with aclosing(reading) as pages:
+            async for found in pages:
+                if isinstance(found, StoreError):
+                    self.damaged.append(str(found))
                     self._read += counted
-                if again or len(self.damaged) >= MOST_UNREADABLE:
-                    self._whole = False
+                else:
+                    self._read += counted * len(found)
+                    self._check_content(stream.kind, found)
+                if self.full:
+                    self._whole = len(self.damaged) < MOST_UNREADABLE
                     return
-                scan = replace(scan, skip=scan.skip + 1)
-                continue
-            self._read += counted * len(page.items)
-            self._check_content(stream.kind, page.items)
-            if page.cursor is None:
-                if counted and self._read - before < stream.count:
-                    await self._check_count(stream, self._read - before)
-                return
-            scan = replace(scan, cursor=page.cursor, skip=0, limit=READ_AT_ONCE if scan.skip else scan.limit)
+        if counted and self._read - before < stream.count:
+            await self._check_count(stream, self._read - before)
 
     def _check_content(self, kind: str, records: Sequence[Record]) -> None:
         """Note the records that cannot be decoded as what their kind says."""
@@ -246,11 +244,7 @@ class _Reading:
         known["read"] = self._read
         if self.damaged:
             number = f"{'' if self._whole else 'at least '}{len(self.damaged):,}"
-            found.error(
-                "unreadable",
-                f"{number} of the records cannot be read: {_first(self.damaged)}",
-                "restore the newest backup",
-            )
+            found.error("unreadable", f"{number} of the records cannot be read: {_first(self.damaged)}", SALVAGE)
         if self._malformed:
             least = "at least " if len(self._malformed) >= MOST_UNREADABLE else ""
             found.error(

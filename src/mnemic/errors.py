@@ -139,6 +139,11 @@ class StoreError(MnemicError):
 class UnreadableStoreError(StoreError):
     """Not a Mnemic store, or a damaged one."""
 
+    def __init__(self, message: str, *, stream: tuple[str, str] | None = None) -> None:
+        """Set `stream` to scope and kind of a stream whose state is damaged; without a kind, all of the scope are."""
+        super().__init__(message)
+        self.stream = stream
+
 
 class NewerSchemaError(StoreError):
     """The store was written by a newer version of Mnemic than this one."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import StoreChoice, json_option, run, store_options
-from .output import count, print_json, printable
+from .options import STORE, StoreChoice, json_option, run, store_options
+from .output import count, print_json, printable, progress, table
 
 if TYPE_CHECKING:
     from ..doctor import Examination
+    from ..salvage import Salvaged
 
 NAMES = {
     "archived": ("archived message",),
@@ -26,15 +27,29 @@ NAMES = {
 
 @click.command()
 @click.option("--deep", is_flag=True, help="Read every record, not only the first 100,000.")
+@click.option(
+    "--salvage", "target", type=STORE, metavar="TARGET", help="Save what can be read into a new store at this URL."
+)
 @json_option
 @store_options
 @click.pass_context
-def doctor(ctx: click.Context, store: StoreChoice, deep: bool, as_json: bool) -> None:
+def doctor(ctx: click.Context, store: StoreChoice, deep: bool, target: str | None, as_json: bool) -> None:
     """Find what is wrong with a store, and what repairs it.
 
     It changes nothing, and works with a store that cannot be opened. The exit code is 1 if there are errors; there may
-    be warnings with 0.
+    be warnings with 0. With --salvage it saves what can be read into a new store instead, and the exit code is 1 if
+    anything was lost. An encrypted store is saved encrypted; with its key, what does not decrypt is left out.
     """
+    if target is not None:
+        from ..salvage import salvage
+
+        with progress("salvage") as show:
+            saved = run(salvage(store.url, target, store.keys, progress=show))
+        if as_json:
+            print_json(saved)
+        else:
+            click.echo("\n".join(map(printable, _salvaged(saved))))
+        ctx.exit(0 if saved.complete else 1)
     from ..doctor import examine
 
     found = run(examine(store.url, store.keys, deep=deep))
@@ -43,6 +58,18 @@ def doctor(ctx: click.Context, store: StoreChoice, deep: bool, as_json: bool) ->
     else:
         click.echo("\n".join(map(printable, _lines(found, store.keys is not None, deep))))
     ctx.exit(0 if found.healthy else 1)
+
+
+def _salvaged(saved: Salvaged) -> Iterator[str]:
+    kinds = ", ".join(count(number, *NAMES.get(kind, (kind,))) for kind, number in saved.records.items())
+    yield f"{count(sum(saved.records.values()), 'record')} saved in {saved.target}: {kinds}"
+    if saved.lost:
+        yield f"{count(sum(lost.records for lost in saved.lost), 'record')} lost:"
+        rows = [(lost.scope.path or "/", lost.kind, f"{lost.records:,}", lost.why) for lost in saved.lost]
+        yield from table(("scope", "kind", "records", "why"), rows, left=(0, 1, 3))
+    yield from (f"also damaged: {remark}" for remark in saved.remarks)
+    if saved.complete:
+        yield "nothing was lost"
 
 
 def _lines(found: Examination, keyed: bool, deep: bool) -> Iterator[str]:

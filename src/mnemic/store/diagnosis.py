@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
-from ..records import Value
+from ..records import StreamName, Value
 from .protocol import Store
 
 if TYPE_CHECKING:
     from .registry import StoreURL
 
-__all__ = ["Diagnosis", "Problem", "diagnosed_by"]
+__all__ = ["Diagnosis", "Problem", "Readable", "diagnosed_by", "salvaged_by"]
 
 
 class Problem(Value, frozen=True):
@@ -59,6 +60,18 @@ class Diagnosis(Struct, kw_only=True):
         self.warn("no_store", f"there is no store at {url} yet", "check the URL; the first write creates the store")
 
 
+class Readable(Struct, kw_only=True):
+    """The result of a back-end's `salvage`: a store of what can still be read, and what is known of the rest."""
+
+    store: Store | None = None
+    saved: int = 0
+    """Number of records in `store`."""
+    lost: Counter[StreamName] = field(default_factory=Counter)
+    """Number of records that cannot be read, by scope and kind."""
+    remarks: list[str] = field(default_factory=list)
+    """Other damage."""
+
+
 def diagnosed_by(package: str | None) -> Callable[[StoreURL], Awaitable[Diagnosis]]:
     """Return the function `diagnose` of a package's module `diagnosis`, which is loaded when it is called."""
 
@@ -67,3 +80,13 @@ def diagnosed_by(package: str | None) -> Callable[[StoreURL], Awaitable[Diagnosi
         return found
 
     return diagnose
+
+
+def salvaged_by(package: str | None) -> Callable[[StoreURL], Awaitable[Readable]]:
+    """Return the function `salvage` of a package's module `salvage`, which is loaded when it is called."""
+
+    async def salvage(url: StoreURL) -> Readable:
+        found: Readable = await import_module(".salvage", package).salvage(url)
+        return found
+
+    return salvage

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from urllib.parse import SplitResult
 
-    from .diagnosis import Diagnosis
+    from .diagnosis import Diagnosis, Readable
 
 __all__ = ["GROUP", "INDEX_GROUP", "Backend", "CompanionMaker", "StoreURL", "find", "found_in", "register", "schemes"]
 
@@ -108,7 +108,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     An `inline` back-end never waits for an event loop when none is running, so the sync API calls it without a
     thread. `prepare` creates what a store needs before it can be opened, such as a table, and returns what it did.
     `exists` tells whether there is a store at the URL, if opening one would create it. `diagnose` examines a store,
-    also a damaged one, and changes nothing; it is for `mnemic doctor`, which without it opens the store.
+    also a damaged one, and changes nothing; it is for `mnemic doctor`, which without it opens the store. `salvage`
+    returns what can still be read of a store that cannot be opened.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
@@ -116,6 +117,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     prepare: Callable[[StoreURL], Awaitable[str]] | None = None
     exists: Callable[[StoreURL], Awaitable[bool]] | None = None
     diagnose: Callable[[StoreURL], Awaitable[Diagnosis]] | None = None
+    salvage: Callable[[StoreURL], Awaitable[Readable]] | None = None
 
 
 class CompanionMaker(Struct, frozen=True, kw_only=True):

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from msgspec import json
 from msgspec.structs import replace
 
-from ...checks import to_microseconds
-from ...errors import TooLargeError
+from ...checks import shown, to_microseconds
+from ...errors import TooLargeError, UnreadableStoreError
 from ...records import Record, StreamName, known_scope
-from ...store.codec import damaged, decode_record, encode_record
+from ...store.codec import decode_record, encode_record
 from ...store.stream_state import StreamState
 from .client import Fields, Item, attribute
 
@@ -184,13 +184,13 @@ def encode_state(state: StreamState) -> Item:
     return {"stream": {"S": json.encode(state).decode()}, "revision": {"N": str(state.revision)}}
 
 
-def decode_state(item: Item) -> StreamState:
-    """Return the state of a stream; raises UnreadableStoreError if it is damaged."""
-    stored = attribute(item, "stream", "S")
+def decode_state(item: Item, name: StreamName | None = None) -> StreamState:
+    """Return the state of a stream; raises UnreadableStoreError, with its name if known, if it is damaged."""
     try:
-        return _decode_state(stored)
-    except ValueError as error:
-        raise damaged("state of a stream", stored, error) from error
+        return _decode_state(attribute(item, "stream", "S"))
+    except (ValueError, UnreadableStoreError) as error:
+        what = "a stream" if name is None else f"the {name[1]} stream of {shown(name[0])}"
+        raise UnreadableStoreError(f"the state of {what} is damaged ({error})", stream=name) from error
 
 
 @lru_cache(maxsize=100)

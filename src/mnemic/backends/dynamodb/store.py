@@ -196,7 +196,7 @@ class DynamoEngine:
             names = await self._layout.names(replace(reach, limit=left))
             addresses = {state_at(name): name for name in names}
             items = dict(await self._get(addresses, self._layout.state_fields))
-            found += [codec.decode_state(items[name]) for name in names if "stream" in items.get(name, {})]
+            found += [codec.decode_state(items[name], name) for name in names if "stream" in items.get(name, {})]
             if len(names) < left:
                 break
             left = reach.limit - len(found)

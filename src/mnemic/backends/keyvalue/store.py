@@ -13,7 +13,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from ...checks import to_microseconds
-from ...errors import ClosedError, ConflictError, StoreBusyError
+from ...errors import ClosedError, ConflictError, StoreBusyError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, Ref, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, of_kinds, page_of, seen
@@ -69,37 +69,52 @@ class KeyValueStore(ForkAware):
         start = from_cursor(scan.cursor) if scan.cursor is not None else None
         found: list[Record] = []
         skip = scan.skip
-        async for record in self._matches(scan, start):
-            if skip:
-                skip -= 1
-            elif len(found) == scan.limit:
-                return page_of(found, more=True)
-            else:
-                found.append(record)
+        try:
+            async for record in self._matches(scan, start):
+                if skip:
+                    skip -= 1
+                elif len(found) == scan.limit:
+                    return page_of(found, more=True)
+                else:
+                    found.append(record)
+        except UnreadableStoreError:
+            if len(found) < scan.limit or not found:
+                raise
+            return page_of(found, more=True)  # the damaged record comes after this page
         return Page(tuple(found))
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         self._check_open()
         start = from_cursor(scan.cursor)[:2] if scan.cursor is not None else None
         now = self.clock()
-        moment = to_microseconds(now)
         found: list[Stream] = []
         reach = StreamRange(scan.scope.path, scan.below, scan.kinds, False, start, min(scan.limit + 1, 1000))
-        async for state in self._states(reach):
-            count, weight = state.count, state.weight
-            if state.ended(moment):
-                count = weight = 0
-            elif state.soonest is not None and state.soonest <= moment:
-                count = weight = 0
-                async for record in self._pages(state.name, RecordRange()):
-                    if _lives(record, now):
-                        count, weight = count + 1, weight + record.weight
-            if not count and not scan.empty:
-                continue
-            if len(found) == scan.limit:
-                return page_of(found, more=True)
-            found.append(state.stream(count, weight))
+        try:
+            async for state in self._states(reach):
+                count, weight = await self._totals(state, now)
+                if not count and not scan.empty:
+                    continue
+                if len(found) == scan.limit:
+                    return page_of(found, more=True)
+                found.append(state.stream(count, weight))
+        except UnreadableStoreError:
+            if len(found) < scan.limit or not found:
+                raise
+            return page_of(found, more=True)  # the damaged state comes after this page
         return Page(tuple(found))
+
+    async def _totals(self, state: StreamState, now: datetime) -> tuple[int, int]:
+        """Return the count and weight of the records of a stream that have not expired."""
+        moment = to_microseconds(now)
+        if state.ended(moment):
+            return 0, 0
+        if state.soonest is None or state.soonest > moment:
+            return state.count, state.weight
+        count = weight = 0
+        async for record in self._pages(state.name, RecordRange()):
+            if _lives(record, now):
+                count, weight = count + 1, weight + record.weight
+        return count, weight
 
     async def close(self) -> None:
         if not self._closed:
@@ -200,7 +215,13 @@ class KeyValueStore(ForkAware):
     async def _pages(self, name: StreamName, span: RecordRange) -> AsyncGenerator[Record, None]:
         """Yield the records of a range and all after them."""
         while True:
-            records = await self._read(name, span)
+            try:
+                records = await self._read(name, span)
+            except UnreadableStoreError:
+                if span.limit == 1:
+                    raise
+                span = replace(span, limit=span.limit // 2)  # those before the damaged one can be read
+                continue
             for record in records:
                 yield record
             if len(records) < span.limit:
@@ -214,7 +235,13 @@ class KeyValueStore(ForkAware):
 
     async def _states(self, reach: StreamRange) -> AsyncGenerator[StreamState, None]:
         while True:
-            states = await self._engine.streams(reach)
+            try:
+                states = await self._engine.streams(reach)
+            except UnreadableStoreError:
+                if reach.limit == 1:
+                    raise
+                reach = replace(reach, limit=reach.limit // 2)  # those before the damaged one can be read
+                continue
             for state in states:
                 if of_kinds(state.kind, reach.kinds):
                     yield state

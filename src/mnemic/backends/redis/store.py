@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ...checks import shown
 from ...errors import StoreError, UnreadableStoreError
 from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
@@ -146,24 +147,25 @@ class RedisEngine:
             found = await self.client.read_all([("GET", key) for key in keys])
         else:
             found = await self.client.read("MGET", *keys) if keys else []
-        return [self._state(state) for state in found]
+        return [self._state(state, of=name) for state, name in zip(found, names, strict=True)]
 
-    def _state(self, stored: bytes | None, *, live: bool = True) -> StreamState | None:
+    def _state(self, stored: bytes | None, *, live: bool = True, of: StreamName | None = None) -> StreamState | None:
         if stored is None:
             return None
-        state: StreamState = self._decode(decode_state, stored)
+        state: StreamState = self._decode(decode_state, stored, of=of)
         if not live and state.count and state.expires is not None:
             # Redis has expired its records, whatever the local clock says; without records the stream is over.
             state.expires = 0
         return state
 
-    def _decode(self, decode: Any, *stored: Any) -> Any:
+    def _decode(self, decode: Any, *stored: Any, of: StreamName | None = None) -> Any:
         try:
             return decode(*stored)
         except (ValueError, IndexError) as error:
-            raise UnreadableStoreError(
-                f"{self.url}: the keys with this prefix are not Mnemic's, or are damaged ({error})"
-            ) from error
+            what = "the keys with this prefix are not Mnemic's, or are damaged"
+            if of is not None:
+                what = f"the state of the {of[1]} stream of {shown(of[0])} is damaged"
+            raise UnreadableStoreError(f"{self.url}: {what} ({error})", stream=of) from error
 
 
 class StreamList:

@@ -62,6 +62,10 @@ class Keys:
     def manifest_of(self, segment: str) -> str:
         return self.manifests + segment.removeprefix(self.segments).rpartition("/")[0]
 
+    def scope_of(self, manifest: str) -> str:
+        """Return the scope of a manifest; of a long one, its start."""
+        return manifest.removeprefix(self.manifests)[1:].replace("/_", "/")
+
     def below(self, scope: str) -> str:
         """Return a common prefix of the manifests of all scopes below one."""
         return self.manifests + (f"{_encoded(scope)}/"[:MAX_SCOPE_KEY] if scope else "")

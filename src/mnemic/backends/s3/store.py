@@ -195,7 +195,10 @@ class S3Engine:
             absent = Manifest()
             self._manifests.put(key, absent, 500)
             return absent
-        manifest = read_object(Manifest, found.data, self._where(key))
+        try:
+            manifest = read_object(Manifest, found.data, self._where(key))
+        except UnreadableStoreError as error:
+            raise UnreadableStoreError(str(error), stream=(self._keys.scope_of(key), "")) from error
         manifest.etag = found.etag
         newest = self._manifests.get(key)
         if newest is None or newest.number <= manifest.number:  # an answer may be delayed

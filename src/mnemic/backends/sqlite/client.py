@@ -157,7 +157,7 @@ class SqliteFile:
     def explain(self, error: Exception) -> Exception:
         """Return the Mnemic error for a driver error; any other error unchanged."""
         if isinstance(error, UnicodeDecodeError):
-            return UnreadableStoreError(f"{self.url}: the database is damaged ({error})")
+            return UnreadableStoreError(f"{self.url}: {_DAMAGED} ({error})")
         if not isinstance(error, DRIVER_ERRORS):
             return error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -259,9 +259,11 @@ class SqliteFile:
             return
 
 
+_DAMAGED = "the database is damaged; restore a backup, or save what can be read with mnemic doctor --salvage"
+
 _ERRORS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_NOTADB: (UnreadableStoreError, "the file is not an SQLite database"),
-    sqlite3.SQLITE_CORRUPT: (UnreadableStoreError, "the database is damaged"),
+    sqlite3.SQLITE_CORRUPT: (UnreadableStoreError, _DAMAGED),
     sqlite3.SQLITE_CANTOPEN: (StorePermissionError, "the file cannot be opened"),
     sqlite3.SQLITE_READONLY: (StorePermissionError, "the file, or its folder, is read-only"),
     sqlite3.SQLITE_PERM: (StorePermissionError, "access is denied"),

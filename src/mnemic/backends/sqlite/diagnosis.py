@@ -239,7 +239,6 @@ def _corrupt(found: Diagnosis, file: SqliteFile, *errors: str) -> None:
     found.error(
         "corrupt",
         f"the database is damaged: {'; '.join(errors[:DETAILS])[:400]}{more}",
-        "restore the newest backup. Without one, save what is readable, and look at the result: "
-        f"umask 077; sqlite3 {quoted(str(file.path))} .dump | sed 's/^ROLLBACK; -- due to errors$/COMMIT;/' | "
-        "sqlite3 saved.db; mnemic migrate --store saved.db; mnemic doctor --store saved.db",
+        "restore the newest backup; without one, save what can be read: "
+        f"mnemic doctor --store {quoted(str(file.path))} --salvage saved.db",
     )

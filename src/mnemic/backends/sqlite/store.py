@@ -20,7 +20,7 @@ from ...errors import ClosedError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
 from ...records import now
 from ...store.codec import FIELDS, to_columns
-from ...store.diagnosis import diagnosed_by
+from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.query import Outcome, Write
 from ...store.registry import Backend, StoreURL
@@ -313,4 +313,6 @@ async def _exists(url: StoreURL) -> bool:
     return SqliteFile(url).exists()
 
 
-BACKEND = Backend(open=open_sqlite, inline=True, exists=_exists, diagnose=diagnosed_by(__package__))
+BACKEND = Backend(
+    open=open_sqlite, inline=True, exists=_exists, diagnose=diagnosed_by(__package__), salvage=salvaged_by(__package__)
+)

@@ -1,0 +1,200 @@
+"""Saves what can still be read of a damaged store into a new one: `mnemic doctor --salvage`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec import field
+
+from .copying import as_copied
+from .errors import ConflictError, DecryptionError, InvalidValueError, NotFoundError, StoreError, UnreadableStoreError
+from .layers.cipher import EncryptionKeys
+from .layers.encryption import METADATA_REF, EncryptLayer
+from .recall.index_entry import USE
+from .records import ONCE_KIND, Record, ScopePath, StreamName, Value
+from .store import registry
+from .store.damage import records_around, streams_around
+from .store.diagnosis import Readable
+from .store.matching import to_cursor
+from .store.protocol import Capability, Store, is_empty
+from .store.query import Delete, Op, Scan, Touch, Write
+from .store.registry import Backend, StoreURL
+
+__all__ = ["Lost", "Salvaged", "salvage"]
+
+
+class Lost(Value, frozen=True):
+    """Records of a scope and kind that could not be saved, and why, as far as that is known."""
+
+    scope: ScopePath
+    kind: str
+    records: int
+    why: str = ""
+
+
+class Salvaged(Value, frozen=True, kw_only=True):
+    """The records that were saved into a new store, and those that were lost."""
+
+    source: str
+    target: str
+    records: dict[str, int]
+    """Number of records that were saved, by kind."""
+    lost: list[Lost] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """Other damage, such as the settings of a session."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.lost and not self.remarks
+
+
+async def salvage(
+    source: str,
+    target: str,
+    encryption_key: EncryptionKeys | None = None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+) -> Salvaged:
+    """Save what can be read of the store at one URL into a new store at another; the source is not changed.
+
+    An encrypted store is saved as it is, and opened with its key; with `encryption_key`, records that do not decrypt
+    are left out. Vectors are left out, and computed by the next recall. Call it while nobody else uses the source.
+    Raises ConflictError if there is a store at the target, NotFoundError if there is none at the source, or nothing in
+    it can be read, and DecryptionError for a wrong key.
+    """
+    from_url, backend = await registry.find_existing(source)
+    to_url, into = registry.find(target)
+    if into.exists is not None and await into.exists(to_url):
+        raise ConflictError(f"there is a store at {to_url} already: name a new one")
+    readable = await _readable(from_url, backend)
+    assert readable.store is not None
+    try:
+        saved = await into.open(to_url)
+        try:
+            if not await is_empty(saved):
+                raise ConflictError(f"there is a store at {to_url} already: name a new one")
+            return await _Salvage(readable, readable.store, saved, progress).run(
+                str(from_url), str(to_url), encryption_key
+            )
+        finally:
+            await saved.close()
+    finally:
+        await readable.store.close()
+
+
+async def _readable(url: StoreURL, backend: Backend) -> Readable:
+    if backend.salvage is not None:
+        return await backend.salvage(url)
+    store = (await backend.diagnose(url)).store if backend.diagnose is not None else None
+    return Readable(store=store or await backend.open(url))
+
+
+class _Salvage:
+    """One salvage between two open stores."""
+
+    def __init__(
+        self, readable: Readable, source: Store, target: Store, progress: Callable[[int, int], object] | None
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._saved: Counter[str] = Counter()
+        self._lost: Counter[StreamName] = readable.lost
+        self._why: dict[StreamName, str] = dict.fromkeys(readable.lost, "their pages are damaged")
+        self._remarks = list(readable.remarks)
+        self._total = readable.saved
+
+    async def run(self, source: str, target: str, key: EncryptionKeys | None) -> Salvaged:
+        names: list[StreamName] = []
+        async for stream in streams_around(self._source):
+            if isinstance(stream, StoreError):
+                name = getattr(stream, "stream", None)
+                self._remarks.append(f"a list or a state of streams is damaged: {stream}")
+                if name is not None:
+                    names.append(name)
+                    await self._stream(name, None)
+            elif stream.kind != ONCE_KIND:
+                names.append(stream.name)
+                missing = stream.count - await self._stream(stream.name, stream.last_seq)
+                if missing > 0:
+                    self._lost[stream.name] += missing
+                try:
+                    await self._target.write(Write((Touch.of(stream),)))
+                except InvalidValueError as error:
+                    self._remarks.append(f"the settings of the {stream.kind} stream of {stream.scope.path!r}: {error}")
+        if not self._saved:
+            raise NotFoundError(f"nothing could be saved from {source}: it has no records that can be read")
+        if key is not None:
+            await self._leave_out_what_does_not_decrypt(names, target, key)
+        lost = [
+            Lost(ScopePath(scope), kind, number, self._why.get((scope, kind), ""))
+            for (scope, kind), number in sorted(self._lost.items())
+            if number
+        ]
+        return Salvaged(
+            source=source, target=target, records=dict(sorted(self._saved.items())), lost=lost, remarks=self._remarks
+        )
+
+    async def _stream(self, name: StreamName, last_seq: int | None) -> int:
+        """Save a stream; return how many of its records were read."""
+        scope, kind = ScopePath(name[0]), name[1]
+        # With derived values, some stores also read the state of the stream, which may be the damaged part.
+        derived = (USE,) if last_seq is not None and Capability.RECORDS in self._source.capabilities else ()
+        read = 0
+        async for found in records_around(self._source, scope, kind, last_seq, derived):
+            if isinstance(found, StoreError):
+                self._lose(name, found)
+                read += 1
+                continue
+            read += len(found)
+            await self._put(name, found)
+            if self._progress is not None:
+                done = self._saved.total()
+                self._progress(done, max(done, self._total))
+        return read
+
+    def _lose(self, name: StreamName, error: Exception) -> None:
+        self._lost[name] += 1
+        self._why.setdefault(name, str(error))
+
+    async def _put(self, name: StreamName, records: Sequence[Record]) -> None:
+        ops: list[Op] = []
+        try:
+            for record in records:
+                ops += as_copied(record)
+            await self._target.write(Write(tuple(ops)))
+            self._saved[name[1]] += len(records)
+        except InvalidValueError as error:
+            if len(records) == 1:
+                self._lose(name, error)
+                return
+            for record in records:
+                await self._put(name, [record])
+
+    async def _leave_out_what_does_not_decrypt(
+        self, names: Sequence[StreamName], url: str, key: EncryptionKeys
+    ) -> None:
+        if (await self._target.read([METADATA_REF]))[0] is None:
+            raise DecryptionError(
+                f"{url} is not encrypted, or the record with its encryption is lost: salvage without a key"
+            )
+        layer = EncryptLayer(self._target, key, url)
+        await layer.prepare()
+        for scope, kind in names:
+            if (scope, kind) == (METADATA_REF.scope.path, METADATA_REF.kind):
+                continue
+            place = ScopePath(scope)
+            if not [one async for one in records_around(layer, place, kind) if isinstance(one, StoreError)]:
+                continue
+            async for found in records_around(self._target, place, kind):
+                assert not isinstance(found, StoreError)
+                for record in found:
+                    here = Scan(scope=place, kinds=(kind,), limit=1, cursor=to_cursor((scope, kind, record.seq - 1)))
+                    try:
+                        await layer.scan(here)
+                    except (DecryptionError, UnreadableStoreError) as error:
+                        self._lose((scope, kind), error)
+                        self._saved[kind] -= 1
+                        await self._target.write(Write((Delete(record.ref),)))

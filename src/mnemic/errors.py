@@ -139,9 +139,16 @@ class StoreError(MnemicError):
 class UnreadableStoreError(StoreError):
     """Not a Mnemic store, or a damaged one."""
 
-    def __init__(self, message: str, *, stream: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        stream: tuple[str, str] | None = None,
+        retry: bool | None = None,
+        unsure: bool | None = None,
+    ) -> None:
         """Set `stream` to scope and kind of a stream whose state is damaged; without a kind, all of the scope are."""
-        super().__init__(message)
+        super().__init__(message, retry=retry, unsure=unsure)
         self.stream = stream
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from msgspec.structs import force_setattr
 from mnemic.errors import MnemicError
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.encryption import EncryptLayer
+from mnemic.layers.history import HistoryLayer
 from mnemic.layers.layer import Layer
 from mnemic.layers.redact import RedactLayer
 from mnemic.layers.restricted import RestrictedLayer
@@ -39,6 +41,10 @@ def sealed(store: Store) -> Store:
 
 def audited(store: Store) -> Store:
     return AuditLayer(store)
+
+
+def kept(store: Store) -> Store:
+    return HistoryLayer(store, timedelta(days=30))
 
 
 def redacted(store: Store) -> Store:
@@ -127,7 +133,7 @@ def confined(store: Store) -> Store:
 
 
 def both(store: Store) -> Store:
-    return AuditLayer(EncryptLayer(store, KEY))
+    return AuditLayer(HistoryLayer(EncryptLayer(store, KEY), timedelta(days=30)))
 
 
 LAYERS: dict[str, Callable[[Store], Store]] = {
@@ -136,6 +142,7 @@ LAYERS: dict[str, Callable[[Store], Store]] = {
     "layered": both,
     "redacted": redacted,
     "confined": confined,
+    "kept": kept,
 }
 """What stands before the scheme of the store below."""
 
@@ -157,6 +164,8 @@ SCHEMES = (
     "confined+sqlite",
     "redacted+memory",
     "redacted+sqlite",
+    "kept+memory",
+    "kept+sqlite",
 )
 
 

@@ -43,6 +43,7 @@ from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
+from .features.versions import Version
 from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
 from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing, AuditPage
@@ -100,6 +101,6 @@ __all__ = [
     "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
     "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter",
     "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError",
-    "Vault", "Vectors", "copy", "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic",
-    "to_openai", "token_counter", "verify_signature",
+    "Vault", "Vectors", "Version", "copy", "copy_async", "from_anthropic", "from_openai", "open", "open_async",
+    "to_anthropic", "to_openai", "token_counter", "verify_signature",
 ]  # fmt: skip

@@ -11,7 +11,16 @@ from typing import Any, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_names, check_several, check_text, check_time
+from .checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_names,
+    check_several,
+    check_text,
+    check_time,
+    check_ttl,
+)
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
@@ -19,6 +28,7 @@ from .features.listing import Stats, list_scopes, scope_stats
 from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, AuditPage, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
+from .layers.history import HistoryLayer
 from .layers.index import IndexLayer
 from .layers.redact import RedactLayer
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
@@ -52,6 +62,7 @@ class OpenOptions(TypedDict, total=False):
     audit: Auditing
     signing_key: SigningKeys | None
     redact: Redacting
+    history: timedelta | None
     index_bytes: int
     clock: Callable[[], datetime] | None
 
@@ -59,6 +70,9 @@ class OpenOptions(TypedDict, total=False):
 SERVERS_AUDIT = (
     "the audit log of a store on a server is kept by the server: open the memory without audit, or with the URL of "
     "another store for the log"
+)
+SERVERS_HISTORY = (
+    "the history of a store on a server is kept by the server: open the memory without history, and set history there"
 )
 PLAIN_INDEX = (
     "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
@@ -84,8 +98,9 @@ class AsyncMemory:
         index_bytes: int = INDEX_BYTES,
         signing_key: SigningKeys | None = None,
         redact: Redaction | None = None,
+        history: timedelta | None = None,
     ) -> None:
-        """Put the layers over a store: audit, redaction, index and encryption, outermost first.
+        """Put the layers over a store: audit, redaction, history, index and encryption, outermost first.
 
         The audit log therefore records what callers do, not what layers do for them, and is encrypted with the
         rest. What is redacted reaches nothing below. The index sees plain text, the back-end only ciphertext.
@@ -106,8 +121,17 @@ class AsyncMemory:
         below = self._encryption or store
         own = embedder != AUTO or companion is not None or Capability.SEARCH not in below.capabilities
         self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServedLayer(below)
-        self._redact = None if redact is None else RedactLayer(self._index, redact)
-        redacted = self._redact or self._index
+        kept: HistoryLayer | IndexLayer | ServedLayer = self._index
+        if history is not None:
+            if Capability.SEARCH in store.capabilities:
+                raise InvalidValueError(SERVERS_HISTORY)
+            if Capability.RECORDS not in store.capabilities:
+                raise InvalidValueError(
+                    f"{url or 'this store'} stores only some kinds of records, and keeps no history"
+                )
+            kept = HistoryLayer(self._index, history)
+        self._redact = None if redact is None else RedactLayer(kept, redact)
+        redacted = self._redact or kept
         self._audit = None if audit is None else AuditLayer(redacted, audit, trail)
         outermost = self._audit or redacted
         outermost.origin = Origin(url)
@@ -432,6 +456,7 @@ def open_async(
     audit: Auditing = None,
     signing_key: SigningKeys | None = None,
     redact: Redacting = None,
+    history: timedelta | None = None,
     index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Opening:
@@ -443,13 +468,15 @@ def open_async(
     logs all changes: True for the same store, another store or its URL, or an `Audit`.
     `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
     signs; None is a key that is kept in the store. `redact` replaces personal data and secrets
-    before they are stored: True for all known types, or a `Redaction`. `index_bytes` bounds the memory of all
-    cached indexes together, except for a single larger one. `clock` is a function that returns the
-    current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
+    before they are stored: True for all known types, or a `Redaction`. `history` is how long versions that are
+    replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope. `index_bytes` bounds the memory of
+    all cached indexes together, except for a single larger one. `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
     MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
     check_count(index_bytes, "index_bytes")
     check_callable(clock, "clock")
+    if history is not None:
+        check_ttl(history, "history")
 
     async def opened() -> AsyncMemory:
         parsed, backend = registry.find(url)
@@ -481,7 +508,17 @@ def open_async(
                 stack.push_async_callback(beside.close)
                 redaction = replace(redaction, vault=replace(vault, store=beside))
             memory = AsyncMemory(
-                store, token_counter, str(parsed), found, companion, keys, logged, index_bytes, signing, redaction
+                store,
+                token_counter,
+                str(parsed),
+                found,
+                companion,
+                keys,
+                logged,
+                index_bytes,
+                signing,
+                redaction,
+                history,
             )
             await memory._prepare()
             stack.pop_all()

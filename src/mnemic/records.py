@@ -17,9 +17,9 @@ from .errors import InvalidValueError, UnreadableStoreError
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
     "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY", "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS",
-    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "VAULT", "Match", "Record",
-    "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "fact_key", "known_scope",
-    "now", "parse_time", "plain", "unreadable",
+    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION",
+    "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
+    "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -38,6 +38,10 @@ API_KEY_KIND = "api-key"
 """Kind of the records, at the root, of the API keys of a server."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
+VERSION = "version"
+"""Kind of the records of earlier versions (history); scans return them only if they name the kind."""
+UNLISTED = (ONCE_KIND, VERSION)
+"""Kinds that scans and lists of streams leave out unless they name them."""
 
 MESSAGE = "message"
 """A message in a session."""

@@ -23,10 +23,22 @@ from .features.notes import AsyncNotes
 from .features.record_contents import readable
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
+from .features.versions import Version, item_history, restore_item
+from .layers.as_of import as_of_store
 from .layers.encryption import open_beside
 from .layers.restricted import require
 from .messages import Role
-from .records import API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, SIGNING_KIND, ScopePath
+from .records import (
+    API_KEY_KIND,
+    AUDIT_KIND,
+    CHAINS_KIND,
+    EMBEDDER_KIND,
+    MEMORY,
+    SIGNING_KIND,
+    UNLISTED,
+    VERSION,
+    ScopePath,
+)
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
@@ -212,6 +224,31 @@ class AsyncScope:
         changes = {"importance": importance, "meta": metadata, "pinned": pinned}
         given = {name: value for name, value in changes.items() if value is not UNSET}
         return to_item_of(await self.memories._change(item, given, only=False, if_version=version))
+
+    async def history(self, item: Reference) -> list[Version]:
+        """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
+
+        Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
+        there is none, InvalidValueError if the id is ambiguous.
+        """
+        return await item_history(self._store, self.path, item)
+
+    async def restore(self, item: Reference, version: Version | int | None = None) -> Item:
+        """Write an earlier version of an item, here or below, again, and return the item; also of a deleted one.
+
+        Without a `version`, that is the one before the current one. It is a change like any other, and has its place in
+        the history; a deleted message comes back at the end of its session. Raises NotFoundError if there is no such
+        version, InvalidValueError if the id is ambiguous, ConflictError if concurrent writes win every attempt.
+        """
+        return await restore_item(self._store, self.path, self._tokens, item, version)
+
+    async def as_of(self, moment: datetime) -> AsyncScope:
+        """Return this scope, with those below it, as it was at a moment, for reading: also lists, recall and windows.
+
+        What it reads is held in memory. What has expired since, and the uses and settings of then, are not known.
+        Raises InvalidValueError if the moment is not within the history; later writes raise StorePermissionError.
+        """
+        return AsyncScope(await as_of_store(self._store, moment), self.path, self._tokens)
 
     async def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
@@ -408,7 +445,7 @@ class AsyncScope:
         return removed
 
 
-UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ONCE_KIND, SIGNING_KIND)
+UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, SIGNING_KIND, *UNLISTED)
 """Kinds of internal records, which are not counted."""
 KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
 """Kinds that `erase` keeps: who may use a server, and what was done."""
@@ -417,11 +454,14 @@ KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
 async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
     """Delete everything in a scope and below, or only what has expired; return the number of records."""
     removed = 0
-    scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), (ONCE_KIND,))]
+    scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), UNLISTED)]
     for stream in [stream for scan in scans async for stream in all_streams(store, scan)]:
         if stream.kind in KEPT:
             continue
-        (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
+        ops = [Purge(stream.scope, stream.kind, (), expired_only, drop)]
+        if drop and stream.kind != VERSION:
+            ops.append(Purge(stream.scope, VERSION, drop=True))  # so that no version of it is kept
+        did, *_ = await store.write(Write(tuple(ops)))
         # Internal records are not counted.
-        removed += did.count if stream.kind not in (EMBEDDER_KIND, ONCE_KIND) else 0
+        removed += did.count if stream.kind not in UNCOUNTED else 0
     return removed

@@ -26,6 +26,7 @@ from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
+from .features.versions import Version
 from .layers.audit import Acting, AuditEntry, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
 from .layers.restricted import Right
@@ -213,6 +214,21 @@ class Session:
     def info(self) -> SessionInfo | None:
         """Return title, counts, tokens and last activity; None if the session is empty."""
         return self._driver.run(self._async.info())
+
+    def history(self, limit: int | None = None) -> list[Version]:
+        """Return the messages that were replaced or deleted, as they were, the last change first.
+
+        They are kept if the memory is opened with `history`, as long as that says.
+        """
+        return self._driver.run(self._async.history(limit))
+
+    def restore(self) -> int:
+        """Bring back the messages, archive, summary and settings that the last clearing or deletion removed.
+
+        Messages that were added since then come after them. Returns how many messages came back. Raises NotFoundError
+        if the history knows no clearing or deletion, ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.restore())
 
     def save(self, path: str | PathLike[str]) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.
@@ -854,6 +870,31 @@ class Scope:
             item, importance=importance, metadata=metadata, pinned=pinned, if_version=if_version,
         ))
 
+    def history(self, item: Reference) -> list[Version]:
+        """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
+
+        Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
+        there is none, InvalidValueError if the id is ambiguous.
+        """
+        return self._driver.run(self._async.history(item))
+
+    def restore(self, item: Reference, version: Version | int | None = None) -> Item:
+        """Write an earlier version of an item, here or below, again, and return the item; also of a deleted one.
+
+        Without a `version`, that is the one before the current one. It is a change like any other, and has its place in
+        the history; a deleted message comes back at the end of its session. Raises NotFoundError if there is no such
+        version, InvalidValueError if the id is ambiguous, ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.restore(item, version))
+
+    def as_of(self, moment: datetime) -> Scope:
+        """Return this scope, with those below it, as it was at a moment, for reading: also lists, recall and windows.
+
+        What it reads is held in memory. What has expired since, and the uses and settings of then, are not known.
+        Raises InvalidValueError if the moment is not within the history; later writes raise StorePermissionError.
+        """
+        return Scope(self._driver.run(self._async.as_of(moment)), self._driver)
+
     def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
 
@@ -965,8 +1006,8 @@ class Scope:
 def open(
     url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
     encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
-    signing_key: SigningKeys | None = None, redact: Redacting = None, index_bytes: int = INDEX_BYTES,
-    clock: Callable[[], datetime] | None = None,
+    signing_key: SigningKeys | None = None, redact: Redacting = None, history: timedelta | None = None,
+    index_bytes: int = INDEX_BYTES, clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
@@ -976,7 +1017,8 @@ def open(
     all changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log
     and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept
     in the store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
-    `Redaction`. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one.
+    `Redaction`. `history` is how long versions that are replaced or deleted are kept, for `history`, `restore` and
+    `as_of` of a scope. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one.
     `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises
     InvalidValueError for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's
     vectors have another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a
@@ -988,7 +1030,7 @@ def open(
     try:
         opening = open_async(
             url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit,
-            signing_key=signing_key, redact=redact, index_bytes=index_bytes, clock=clock,
+            signing_key=signing_key, redact=redact, history=history, index_bytes=index_bytes, clock=clock,
         )
         memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)

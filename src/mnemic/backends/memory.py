@@ -199,6 +199,17 @@ class MemoryStore:
                 )
         return Page(tuple(items))
 
+    def load_stream(self, given: Stream, records: Sequence[Record]) -> None:
+        """Hold a stream exactly as given, with its times, positions, versions and derived values."""
+        with self._open() as data:
+            stream = data.streams[given.name] = _Stream(given.created)
+            for name in ("last_seq", "version", "updated", "ttl", "expires", "settings"):
+                setattr(stream, name, getattr(given, name))
+            for record in records:
+                stream.put(replace(record, derived={}))
+                for name, value in record.derived.items():
+                    stream.derive(record.seq, name, (record.version, value))
+
     async def close(self) -> None:
         self._closed = True
 

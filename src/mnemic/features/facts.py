@@ -272,6 +272,12 @@ class AsyncFacts:
         """Return names as they are stored: keys are made of them."""
         return await redact_names(self._store, self.scope, FACT, *names)
 
+    async def _restore(self, fact: Fact) -> Fact:
+        """Add a fact again as it was; if its predicate is single-valued, it takes its place among the others."""
+        (guard,) = await self._store.read([Ref(self.scope, GUARD, fact_key(fact.subject, fact.predicate))])
+        fields = {name: getattr(fact, name) for name in fact.__struct_fields__}
+        return await self.add(**fields, single=guard is not None)
+
     async def _known(self, label: str, key: str) -> list[Record]:
         """Return all facts ever added under a combined label."""
         return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]

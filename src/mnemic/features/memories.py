@@ -241,7 +241,7 @@ class AsyncMemories:
         self, items: Sequence[str | MemoryItem], once: str | None, duplicates: Duplicates
     ) -> Sequence[Record]:
         check_choice(duplicates, "duplicates", get_args(Duplicates))
-        given = [Put(self._given(item, once, n)) for n, item in enumerate(items)]
+        given = [self._first_put(item, once, n) for n, item in enumerate(items)]
         puts: Sequence[Put] = await redact_ops(self._store, given, keep=True)
         digest = Write(tuple(puts), once).digest
         if duplicates == "keep":
@@ -272,6 +272,11 @@ class AsyncMemories:
         rewritten = [record.ref for record, did in written if record.created is None and did.created != did.updated]
         await count_use(self._store, rewritten)
         return [stored(record, outcome) for record, outcome in written]
+
+    def _first_put(self, item: str | MemoryItem, once: str | None, n: int) -> Put:
+        """Return the operation that writes the n-th text of a call; under a new id it replaces nothing."""
+        new = once is None and not (isinstance(item, MemoryItem) and item.id)
+        return Put(self._given(item, once, n), 0 if new else None)
 
     def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
         """Return the n-th text of a call as a record; a retry with `once` has the same key."""

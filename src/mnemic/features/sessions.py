@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -31,6 +31,9 @@ from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
 from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache, known_session
 from .summary import SUMMARY_KEY
 from .turns import read_summary, read_window, system_records
+
+if TYPE_CHECKING:
+    from .versions import Version
 
 LONG = 50_000
 """Number of characters from which token counting runs in a thread."""
@@ -347,6 +350,25 @@ class AsyncSession:
     async def info(self) -> SessionInfo | None:
         """Return title, counts, tokens and last activity; None if the session is empty."""
         return next(iter(await list_sessions(self._store, self.scope, below=False)), None)
+
+    async def history(self, limit: int | None = None) -> list[Version]:
+        """Return the messages that were replaced or deleted, as they were, the last change first.
+
+        They are kept if the memory is opened with `history`, as long as that says.
+        """
+        from .versions import session_history
+
+        return await session_history(self._store, self.scope, limit)
+
+    async def restore(self) -> int:
+        """Bring back the messages, archive, summary and settings that the last clearing or deletion removed.
+
+        Messages that were added since then come after them. Returns how many messages came back. Raises NotFoundError
+        if the history knows no clearing or deletion, ConflictError if concurrent writes win every attempt.
+        """
+        from .versions import restore_session
+
+        return await restore_session(self)
 
     async def save(self, path: str | PathLike[str]) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.

@@ -110,6 +110,11 @@ class Acting:
         self.__exit__()
 
 
+def current_actor() -> dict[str, str]:
+    """Return the actor, session and address that `Acting` has set, as far as it has."""
+    return _current_actor.get({})
+
+
 def _actor(actor: str | None, session: str | None, address: str | None) -> dict[str, str]:
     """Return the fields that are given; raises InvalidValueError for an invalid name."""
     given = {"actor": actor, "session": session, "address": address}
@@ -225,7 +230,7 @@ class AuditLayer(Layer):
     def _entry(self, op: Op, key: str, *, time: datetime | None = None, **result: Any) -> Put:
         """Return the operation that adds the entry of an operation."""
         scope, kind, changed = place_of(op)
-        actor = self._default_actor | _current_actor.get({})
+        actor = self._default_actor | current_actor()
         data: dict[str, Any] = {"operation": _name_of(op), "kind": kind, "key": changed, **actor, **result}
         if isinstance(op, Put | Delete):
             data["before"] = op.if_version

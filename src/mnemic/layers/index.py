@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr, replace
 from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
 from ..event_loop import ForkAware, notify_on_fork
-from ..models.embedder import Embedder
+from ..models.embedder import AUTO, Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
 from ..recall.metrics import Metrics, MetricsRecorder
 from ..records import Match, Record, Ref, ScopePath
@@ -129,6 +129,14 @@ class IndexLayer(Layer, ForkAware):
         wanted = tuple(name if one == RECALL else one for one in scan.derived)
         page = await self._below.scan(replace(scan, derived=wanted))
         return Page(tuple(_renamed(record, name) for record in page.items), page.cursor)
+
+    async def entry_name(self) -> str:
+        """Return the name of the entries as derived values of the store below."""
+        return (await self._embedder.builder()).name
+
+    async def embedder(self) -> Embedder | None:
+        """Return the embedder of the store's vectors."""
+        return (await self._embedder.builder()).embedder
 
     async def search(self, search: Search) -> list[Match]:
         """Return the best records: rank in memory, read, and filter until there are enough."""
@@ -353,3 +361,12 @@ def _renamed(record: Record, name: str) -> Record:
 
 def _wanted(record: Record, search: Search) -> bool:
     return matches(record, search.where) and (search.as_of is None or true_at(record, search.as_of))
+
+
+async def embedder_of(store: Store) -> Embedder | str | None:
+    """Return the embedder of the index layer within a store; "auto" if there is none."""
+    while isinstance(store, Layer):
+        if isinstance(store, IndexLayer):
+            return await store.embedder()
+        store = store._below
+    return AUTO

@@ -12,7 +12,7 @@ from msgspec import DecodeError, ValidationError, json
 from ..checks import check_name, check_names, check_number, check_time, shown
 from ..errors import InvalidValueError
 from ..messages import ROLES, Role
-from ..records import ARCHIVED, MESSAGE, ONCE_KIND, RECALLED, Record, ScopePath, Stream
+from ..records import ARCHIVED, MESSAGE, RECALLED, UNLISTED, Record, ScopePath, Stream
 from .protocol import Page
 from .query import Condition, Scalar, Scan
 
@@ -72,7 +72,7 @@ def in_reach(scope: ScopePath, kind: str, requested: ScopePath, kinds: tuple[str
 
 def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:
     """Return whether a kind is requested; without names, every kind is except the store's internal ones."""
-    return kind in kinds if kinds else kind != ONCE_KIND
+    return kind in kinds if kinds else kind not in UNLISTED
 
 
 def page_of(found: Sequence[Item], *, more: bool) -> Page[Item]:

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
-from ..records import ONCE_KIND, Record, Ref, ScopePath, StreamName
+from ..records import UNLISTED, Record, Ref, ScopePath, StreamName
 from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from .retry import ONCE_MICROSECONDS, DoneBeforeError, once_record, once_ref
 from .stream_state import (
@@ -299,7 +299,7 @@ class _Planner(Struct):
                 stream.expired = stream.clear((), self.moment)
             elif state.soonest is not None and state.soonest <= self.moment and state.count:
                 stream.expired = stream.sweep(self.moment)
-                if kind == ONCE_KIND:
+                if kind in UNLISTED:  # collected once a day, not on every write
                     state.soonest = self.moment + ONCE_MICROSECONDS
         return stream
 

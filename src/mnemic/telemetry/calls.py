@@ -29,7 +29,8 @@ OPERATIONS = {
     "create_memory": "facts.add memories.add memories.add_many scope.remember scope.remember_many session.add "
     "session.add_many session.fork session.prefill",
     "update_memory": "facts.update memories.decay memories.restore memories.update memories.used notes.configure "
-    "notes.rename scope.update scope.used session.configure session.edit session.replace",
+    "notes.rename scope.restore scope.update scope.used session.configure session.edit session.replace "
+    "session.restore",
     "upsert_memory": "memory.import_from notes.write scope.import_from session.load session.set_system",
     "delete_memory": "facts.delete memories.delete memory.compact notes.clear notes.delete scope.erase scope.forget "
     "session.clear session.delete sessions.delete",

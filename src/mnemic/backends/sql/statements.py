@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ...checks import to_microseconds
-from ...records import ONCE_KIND
+from ...records import UNLISTED
 from ...store.codec import FIELDS
 from ...store.matching import family
 from ...store.query import Condition, Operator, Scalar, Scan
@@ -114,7 +114,7 @@ class Statements:
             "below": ["(scope = :scope OR scope >= :first AND scope < :beyond)"],
             "everywhere": [],
         }
-        tests = [*scopes[where], _one_of("kind", "kind", kinds) if kinds else f"kind <> '{ONCE_KIND}'"]
+        tests = [*scopes[where], _one_of("kind", "kind", kinds) if kinds else f"kind NOT IN {UNLISTED!r}"]
         past, order = ("<", "DESC") if reverse else (">", "ASC")
         if onward:
             tests.append(f"(scope {past} :at_scope OR scope = :at_scope AND kind {past}= :at_kind)")

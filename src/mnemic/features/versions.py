@@ -1,0 +1,219 @@
+"""Earlier versions of items: listing them, and bringing one back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..checks import check_count, check_name, shown
+from ..errors import InvalidValueError, NotFoundError
+from ..layers.versions import KeptVersion, PurgeRecord, read_versions
+from ..records import FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value
+from ..store.protocol import SearchableStore, scan_all
+from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored
+from ..store.retry import retried
+from ..tokens import TokenCounter
+from .facts import AsyncFacts, to_fact
+from .hits import SHOWN, Item, Reference, find_ref, to_item_of
+from .notes import AsyncNotes
+from .sessions import AsyncSession
+
+
+class Version(Value, frozen=True, kw_only=True):
+    """A version of an item: when and by whom it was written, and when and by whom it was replaced or deleted.
+
+    `ended` is None for the current version. Who did it is known of changes within `acting`, and of what was written
+    before there was a history, or for the first time, never.
+    """
+
+    id: str
+    kind: str
+    scope: ScopePath
+    version: int
+    item: Item
+    written: datetime
+    by: str | None = None
+    ended: datetime | None = None
+    ended_by: str | None = None
+    deleted: bool = False
+    """Whether it ended because the item was deleted."""
+
+    @property
+    def current(self) -> bool:
+        """Whether the item is this version now."""
+        return self.ended is None
+
+
+async def item_history(store: SearchableStore, scope: ScopePath, given: Reference) -> list[Version]:
+    """Return the versions of an item, newest first; raises NotFoundError if there is none, of any time."""
+    ref, current = await _find(store, scope, given)
+    versions, _ = await read_versions(store, ref.scope, kind=ref.kind, key=ref.key)
+    found = _with_writers([to_version(one) for one in versions if not _is(one, current)])
+    if current is not None:
+        by = found[-1].ended_by if found and not found[-1].deleted else None
+        found.append(_version(current, by=by))
+    if not found:
+        raise NotFoundError(f"{scope.path!r} has nothing with the id {shown(ref.key)}, and had nothing in its history")
+    return found[::-1]
+
+
+async def restore_item(
+    store: SearchableStore, scope: ScopePath, tokens: TokenCounter, given: Reference, version: Version | int | None
+) -> Item:
+    """Write an earlier version of an item again, as any other change; return the item.
+
+    Without a version, the one before the current one, or the last one of a deleted item.
+    """
+    if isinstance(version, int):
+        check_count(version, "version", least=1)
+
+    async def restore() -> Item:
+        ref, current = await _find(store, scope, given)
+        kept = [
+            one.record
+            for one in (await read_versions(store, ref.scope, kind=ref.kind, key=ref.key))[0]
+            if not _is(one, current)
+        ]
+        chosen = _chosen(ref, current, kept, version)
+        if chosen is current:
+            return to_item_of(chosen)
+        return await _write(store, tokens, chosen, current)
+
+    return await retried(restore, f"restoring {shown(given)}")
+
+
+async def session_history(store: SearchableStore, scope: ScopePath, limit: int | None = None) -> list[Version]:
+    """Return what was replaced or deleted in a session, the last change first."""
+    if limit is not None:
+        check_count(limit, "limit")
+    versions, _ = await read_versions(store, scope, kind=MESSAGE)
+    return [to_version(one) for one in versions[::-1][:limit]]
+
+
+async def restore_session(session: AsyncSession) -> int:
+    """Bring back what the last clearing or deletion of a session removed; return the number of messages."""
+    store, scope = session._store, session.scope
+
+    async def restore() -> int:
+        versions, purges = await _last_purge(store, scope)
+        settings = next((purge for purge in purges if purge.kind == MESSAGE and purge.settings is not None), None)
+        stream = await session._stream()
+        if settings is not None and (stream is None or stream.settings is None):
+            ttl = None if settings.ttl is None else timedelta(seconds=settings.ttl)
+            touch = Touch(scope, MESSAGE, ttl, settings.settings)
+            await store.write(Write((Expect(scope, MESSAGE, settings=None), touch)))
+            session._settings.learn(settings.settings)
+            stream = await session._stream()
+        there = [record async for record in scan_all(store, Scan(scope=scope, kinds=(MESSAGE,)))]
+        keys = {record.key for record in there}
+        back = [one.record for one in versions if one.record.kind == MESSAGE and one.record.key not in keys]
+        besides = [one.record for one in versions if one.record.kind != MESSAGE]
+        found = await store.read([record.ref for record in besides])
+        ops: list[Op] = [Expect(scope, MESSAGE, stream.version if stream is not None else 0)]
+        # What was added since then comes after it.
+        ops += [Delete(record.ref, record.version) for record in there if back]
+        ops += [Put(record, 0) for record in back] + [Put(record) for record in there if back]
+        ops += [Put(record, 0) for record, now in zip(besides, found, strict=True) if now is None]
+        if len(ops) > 1:
+            await session._write(ops, [], after=[*back, *there])
+        return len(back)
+
+    return await retried(restore, f"restoring session {scope.path!r}")
+
+
+async def _last_purge(store: SearchableStore, scope: ScopePath) -> tuple[list[KeptVersion], list[PurgeRecord]]:
+    """Return what the last clearing or deletion of a session removed: its records, and what its streams had.
+
+    Raises NotFoundError if there was none.
+    """
+    versions, purges = await read_versions(store, scope)
+    if not purges:
+        raise NotFoundError(f"session {scope.path!r} was not cleared or deleted, as far as its history goes")
+    write = purges[-1].id.partition(".")[0]
+    together = {purge.id for purge in purges if purge.id.partition(".")[0] == write}
+    return (
+        [version for version in versions if version.purge in together],
+        [purge for purge in purges if purge.id in together],
+    )
+
+
+def to_version(kept: KeptVersion) -> Version:
+    """Return a kept version as callers see it."""
+    return _version(kept.record, ended=kept.ended, ended_by=kept.by, deleted=kept.removed)
+
+
+def _version(record: Record, **fields: Any) -> Version:
+    assert record.updated is not None
+    return Version(
+        id=record.key,
+        kind=record.kind,
+        scope=record.scope,
+        version=record.version,
+        item=to_item_of(record),
+        written=record.updated,
+        **fields,
+    )
+
+
+def _with_writers(versions: list[Version]) -> list[Version]:
+    """Return versions of one item, oldest first, each written by the one who ended the version before it."""
+    written = [None, *(None if one.deleted else one.ended_by for one in versions)]
+    return [replace(version, by=by) for version, by in zip(versions, written, strict=False)]
+
+
+def _is(kept: KeptVersion, current: Record | None) -> bool:
+    """Return whether a version is the current one, which was replaced while both were read."""
+    known = kept.record
+    return current is not None and (known.version, known.updated) == (current.version, current.updated)
+
+
+def _chosen(ref: Ref, current: Record | None, kept: list[Record], version: Version | int | None) -> Record:
+    """Return the version to restore; of several with a number, as after the deletion of a session, the last."""
+    if version is None:
+        if not kept:
+            raise NotFoundError(f"{shown(ref.key)} in {ref.scope.path!r} has no earlier version")
+        return kept[-1]
+    number, written = (version.version, version.written) if isinstance(version, Version) else (version, None)
+    for one in (*kept, *([current] if current is not None else []))[::-1]:
+        if one.version == number and written in (None, one.updated):
+            return one
+    known = ", ".join(str(one.version) for one in kept[-SHOWN:]) or "none"
+    raise NotFoundError(f"{shown(ref.key)} in {ref.scope.path!r} has no version {number}; earlier ones: {known}")
+
+
+async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, current: Record | None) -> Item:
+    """Write a record again, within the limits of its kind."""
+    put = Put(chosen, 0 if current is None else current.version)
+    if chosen.kind == FACT:
+        return await AsyncFacts(store, chosen.scope)._restore(to_fact(chosen))
+    if chosen.kind == NOTE:
+        notes = AsyncNotes(store, chosen.scope)
+        await notes.settings()
+        await notes._put(chosen, put.if_version or 0, current)
+        return await notes.get(chosen.key)
+    if chosen.kind == MESSAGE:
+        (did, *_) = await AsyncSession(store, chosen.scope, tokens)._write(
+            [put], [put.record] if current is None else []
+        )
+    else:
+        (did,) = await store.write(Write((put,)))
+    return to_item_of(stored(put.record, did))
+
+
+async def _find(store: SearchableStore, scope: ScopePath, given: Reference) -> tuple[Ref, Record | None]:
+    """Return the ref of an item that is or was there, and its record if it is."""
+    ref = await find_ref(store, scope, given, MEMORY)
+    (current,) = await store.read([ref])
+    if current is not None or not isinstance(given, str):
+        return ref, current
+    versions, _ = await read_versions(store, scope, below=True, key=check_name(given, "id"))
+    refs = list(dict.fromkeys(one.record.ref for one in versions if one.record.kind in RECALLED))
+    refs = [one for one in refs if one.scope == scope] or refs
+    if len(refs) > 1:
+        where = ", ".join(f"{one.kind} in {one.scope.path!r}" for one in refs[:SHOWN])
+        raise InvalidValueError(
+            f"{len(refs)} deleted records have the key {shown(given)} ({where}): give the scope of one, or its ref"
+        )
+    return (refs[0] if refs else ref), None

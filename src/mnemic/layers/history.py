@@ -1,0 +1,340 @@
+"""The history layer: keeps what a write replaces or removes, in the same write.
+
+It reads what is there first, and writes on the condition that this is still so; if another writer was faster, it
+starts again, without the caller noticing. A write that only adds records passes as it is.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from ..checks import check_ttl, new_id
+from ..errors import ConflictError, LimitError, StorePermissionError
+from ..records import VERSION, Record, Ref, Stream, parse_time
+from ..store.protocol import Store
+from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
+from ..store.retry import retried
+from ..store.stream_state import over_limit
+from .audit import current_actor
+from .layer import Layer
+from .restricted import RestrictedLayer
+from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
+
+COPIED_AT_ONCE = 200
+"""How many versions are written at once before a large purge."""
+EVICTED_AT_ONCE = 32
+"""How many candidates of a limit are read at once."""
+
+
+class HistoryLayer(Layer):
+    """Keeps the versions that writes replace or remove, for a time."""
+
+    def __init__(self, below: Store, keep: timedelta) -> None:
+        """Raise InvalidValueError for a time that is not positive."""
+        super().__init__(below)
+        self.keep: timedelta = check_ttl(keep, "history")
+        self._begun = False
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Pass the write on, with the versions that it replaces or removes.
+
+        Raises StorePermissionError for a change of the versions themselves. A write that drops all versions of its
+        scope keeps none.
+        """
+        loses = drops = False
+        for op in write.ops:
+            kind = op.record.kind if isinstance(op, Put) else place_of(op)[1]
+            if kind == VERSION:
+                if not isinstance(op, Purge):
+                    raise StorePermissionError(f"the kind {VERSION!r} is reserved for earlier versions of records")
+                drops = drops or op.drop
+            elif kind in KEPT_KINDS:
+                loses = loses or _may_lose(op)
+        if drops:
+            self._begun = False  # the record of the beginning may be among them
+            return await self._below.write(write)
+        if not self._begun:
+            await self._begin()
+        if not loses:
+            return await self._below.write(write)
+        return await _KeepingWrite(self._below, write, self.keep).run()
+
+    async def _begin(self) -> None:
+        """Record when the history of a store began, and how long versions are kept."""
+        (record,) = await self._below.read([BEGIN_REF])
+        now = self.clock()
+        since = now
+        if record is not None:
+            since, kept = _begin_of(record)
+            if kept == self.keep:
+                self._begun = True
+                return
+            since = max(since, now - kept)  # what was older than that is gone
+        data = {"since": since.isoformat(), "keep": self.keep.total_seconds()}
+        put = Put(
+            Record(BEGIN_REF.scope, BEGIN_REF.kind, BEGIN_REF.key, data=data), 0 if record is None else record.version
+        )
+        try:
+            await self._below.write(Write((put,)))
+        except ConflictError:
+            return  # another writer did
+        self._begun = True
+
+
+def _begin_of(record: Record) -> tuple[datetime, timedelta]:
+    data: Any = record.data
+    return parse_time(data["since"], "since"), timedelta(seconds=data["keep"])
+
+
+def _may_lose(op: Op) -> bool:
+    """Return whether an operation can replace or remove a record that has not expired."""
+    if isinstance(op, Put):
+        return op.if_version != 0
+    if isinstance(op, Limit):
+        return bool(op.evict)
+    return isinstance(op, Delete) or (isinstance(op, Purge) and (op.drop or not op.expired_only))
+
+
+class _Purged(Struct):
+    """What is known of a stream that a write purges; many records are `copied` beforehand, under the purge's id."""
+
+    stream: Stream | None
+    id: str
+    records: list[Record] = field(default_factory=list)
+    copied: bool = False
+
+    @property
+    def version(self) -> int:
+        return 0 if self.stream is None else self.stream.version
+
+
+class _KeepingWrite:
+    """One write, and what it replaces and removes."""
+
+    def __init__(self, below: Store, write: Write, keep: timedelta) -> None:
+        self._below = below
+        self._write = write
+        self._keep = keep
+        self._by = current_actor().get("actor")
+        self._stored: dict[Ref, Record | None] = {}
+        self._purged: dict[int, _Purged] = {}
+        self._evicted: dict[int, tuple[tuple[str, ...], ...]] = {}
+        """What each limit is going to evict, by its position; nothing, until the store says that it must."""
+        self._evicted_before = self._evicted
+        self._complete: set[int] = set()
+        """Limits that evict all their candidates."""
+        self._changed = False
+        self._salt = ""
+        self._id = new_id()
+        """Of all purges of this write."""
+
+    async def run(self) -> list[Outcome]:
+        return await retried(self._attempt, "keeping the earlier versions", retry_on=lambda error: self._changed)
+
+    async def _attempt(self) -> list[Outcome]:
+        if not self._changed:
+            await self._load()
+        self._changed = False
+        while True:
+            before, ops, after = self._planned()
+            try:
+                outcomes = await self._below.write(replace(self._write, ops=(*before, *ops, *after)))
+            except LimitError as error:
+                # Either the store now tells how much is to be evicted, or others have added more meanwhile.
+                if not await self._choose(error):
+                    raise
+            except ConflictError as error:
+                self._changed = await self._reload(error)
+                raise
+            else:
+                return outcomes[len(before) : len(before) + len(ops)]
+
+    # ------------------------------------------------------------ what is there
+
+    async def _load(self) -> None:
+        """Read what the write names, and copy what it purges."""
+        refs: dict[Ref, None] = {}
+        for n, op in enumerate(self._write.ops):
+            scope, kind, key = place_of(op)
+            if kind not in KEPT_KINDS or not _may_lose(op):
+                continue
+            if isinstance(op, Purge):
+                self._purged[n] = await self._copy(op, None)
+            elif key is not None:
+                refs[Ref(scope, kind, key)] = None
+        await self._read(list(refs))
+
+    async def _read(self, refs: list[Ref]) -> None:
+        if refs:
+            self._stored.update(zip(refs, await self._below.read(refs), strict=True))
+
+    async def _reload(self, error: ConflictError) -> bool:
+        """Read all of it again; return whether anything has changed."""
+        before = {ref: _identity(record) for ref, record in self._stored.items()}
+        keys = {op.record.key for op in self._planned()[2] if isinstance(op, Put) and op.record.kind == VERSION}
+        await self._read(list(self._stored))
+        changed = any(before[ref] != _identity(record) for ref, record in self._stored.items())
+        for n, known in self._purged.items():
+            op = self._write.ops[n]
+            assert isinstance(op, Purge)
+            self._purged[n] = await self._copy(op, known)
+            changed = changed or self._purged[n].version != known.version
+        if not changed and error.key in keys and not self._salt:
+            self._salt, changed = new_id(), True
+        chosen = {key for groups in self._evicted.values() for group in groups for key in group}
+        if error.key in chosen and self._evicted != self._evicted_before:
+            changed = True  # what was chosen may be more than is still necessary
+        self._evicted_before, self._evicted, self._complete = self._evicted, {}, set()
+        return changed
+
+    async def _copy(self, op: Purge, known: _Purged | None) -> _Purged:
+        """Return what a purge removes; if that is much, write it in parts, and return only that."""
+        scan = StreamScan(scope=op.scope, kinds=(op.kind,), below=False, empty=True)
+        stream = next(iter((await self._below.streams(scan)).items), None)
+        if known is not None and known.version == (0 if stream is None else stream.version):
+            return known
+        copied = known is not None and known.copied
+        found = _Purged(stream, f"{self._id}.{op.kind}", copied=copied)
+        if stream is None or not stream.count:
+            return found
+        keep = () if op.drop else set(op.keep)
+        records = Scan(
+            scope=op.scope,
+            kinds=(op.kind,),
+            limit=COPIED_AT_ONCE,
+            after_version=known.version if known is not None and copied else None,
+        )
+        while True:
+            page = await self._below.scan(records)
+            found.records += [record for record in page.items if record.key not in keep]
+            if found.records and (page.cursor is not None or found.copied):
+                puts = [self._version(record, removed=True, purge=found.id) for record in found.records]
+                await self._below.write(Write(tuple(puts)))
+                found.records, found.copied = [], True
+            if page.cursor is None:
+                return found
+            records = replace(records, cursor=page.cursor)
+
+    async def _choose(self, error: LimitError) -> bool:
+        """Choose what to evict so that the totals of the error are met; return False if the error is final."""
+        for n, op in enumerate(self._write.ops):
+            if isinstance(op, Limit) and op.evict and op.kind in KEPT_KINDS and n not in self._complete:
+                if n in self._evicted:  # others have added more: the store is to say how much
+                    del self._evicted[n]
+                    return True
+                if over_limit(op, error.count, error.weight):
+                    await self._choose_for(n, op, error.count, error.weight)
+                    return True
+        return False
+
+    async def _choose_for(self, n: int, op: Limit, count: int, weight: int) -> None:
+        weights = self._weights_before(n, op)
+        chosen: list[tuple[str, ...]] = []
+        for start in range(0, len(op.evict), EVICTED_AT_ONCE):
+            groups = op.evict[start : start + EVICTED_AT_ONCE]
+            refs = [Ref(op.scope, op.kind, key) for group in groups for key in group if key not in weights]
+            await self._read([ref for ref in dict.fromkeys(refs) if ref not in self._stored])
+            for group in groups:
+                if not over_limit(op, count, weight):
+                    self._evicted[n] = tuple(chosen)
+                    return
+                for key in dict.fromkeys(group):
+                    found = self._stored.get(Ref(op.scope, op.kind, key)) if key not in weights else None
+                    held = weights.get(key, None if found is None else found.weight)
+                    if held is not None:
+                        count, weight, weights[key] = count - 1, weight - held, None
+                chosen.append(group)
+        self._evicted[n] = tuple(chosen)
+        self._complete.add(n)
+
+    def _weights_before(self, n: int, limit: Limit) -> dict[str, int | None]:
+        """Return the weights of the records that the operations before a limit put, None for those removed."""
+        weights: dict[str, int | None] = {}
+        for before, op in enumerate(self._write.ops[:n]):
+            _, kind, key = place_of(op)
+            if kind != limit.kind:
+                continue
+            if isinstance(op, Put):
+                weights[op.record.key] = op.record.weight
+            elif isinstance(op, Delete) and key is not None:
+                weights[key] = None
+            elif isinstance(op, Purge) and before in self._purged:
+                candidates = {key for group in limit.evict for key in group} | weights.keys()
+                weights |= dict.fromkeys(candidates - set(() if op.drop else op.keep))
+        return weights
+
+    # ------------------------------------------------------------ what is written
+
+    def _planned(self) -> tuple[list[Op], list[Op], list[Op]]:
+        """Return the operations of the write as they are sent, and those before and after them."""
+        ops: list[Op] = []
+        before: list[Op] = []
+        after: list[Op] = []
+        there: dict[Ref, bool] = {}
+        """Whether what the write has touched so far is there at the end."""
+        emptied: dict[str, set[str]] = {}
+        """The keys that purges keep, by kind."""
+        evicted: list[Ref] = []
+        for n, op in enumerate(self._write.ops):
+            scope, kind, key = place_of(op)
+            ref = None if key is None else Ref(scope, kind, key)
+            if kind not in KEPT_KINDS:
+                pass
+            elif isinstance(op, Put | Delete) and ref is not None:
+                if ref in self._stored and ref not in there and kind not in emptied and op.if_version is None:
+                    found = self._stored[ref]
+                    op = copy(op)
+                    force_setattr(op, "if_version", 0 if found is None else found.version)
+                there[ref] = isinstance(op, Put)
+            elif isinstance(op, Limit) and op.evict:
+                evict = self._evicted.get(n, ())
+                op = replace(op, evict=evict, strict=op.strict or n not in self._complete)
+                evicted += [Ref(scope, kind, key) for group in evict for key in group]
+                there |= dict.fromkeys(evicted, False)
+            elif n in self._purged and isinstance(op, Purge):
+                known = self._purged[n]
+                if self._write.id is None:  # with an id, the outcomes of an earlier attempt have their positions
+                    before.append(Expect(scope, kind, known.version))
+                if known.stream is not None and (known.copied or known.records or known.stream.settings):
+                    after.append(purge_record(known.id, known.stream, by=self._by, now=self._now(), keep=self._keep))
+                    after += [self._version(record, removed=True, purge=known.id) for record in known.records]
+                kept = set(() if op.drop else op.keep)
+                emptied[kind] = emptied.get(kind, kept) & kept
+                there |= {ref: False for ref in there if ref.kind == kind and ref.key not in kept}
+            ops.append(op)
+        for ref, stays in there.items():
+            record = self._stored.get(ref)
+            # What a purge removes is kept as such, whatever the other operations do to it.
+            if record is not None and ref.key in emptied.get(ref.kind, (ref.key,)):
+                after.append(self._version(record, removed=not stays))
+        # If others have removed some meanwhile, the limit evicts less than was read.
+        after += [Expect(ref.scope, ref.kind, 0, ref.key) for ref in dict.fromkeys(evicted) if not there[ref]]
+        return before, ops, after
+
+    def _version(self, record: Record, *, removed: bool, purge: str | None = None) -> Put:
+        return version_put(
+            record, removed=removed, by=self._by, now=self._now(), keep=self._keep, purge=purge, salt=self._salt
+        )
+
+    def _now(self) -> datetime:
+        return self._below.clock()
+
+
+def _identity(record: Record | None) -> tuple[Any, ...] | None:
+    return None if record is None else (record.version, record.updated)
+
+
+async def history_since(store: Store) -> datetime | None:
+    """Return from when on the versions of a store are complete; None if there are none, or that is not visible."""
+    while isinstance(store, RestrictedLayer):
+        store = store._below
+    (record,) = await store.read([BEGIN_REF])
+    if record is None:
+        return None
+    since, keep = _begin_of(record)
+    return max(since, store.clock() - keep)

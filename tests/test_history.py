@@ -1,0 +1,355 @@
+"""History: earlier versions of items and sessions, restoring them, and reading a scope as of a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mnemic
+from mnemic.errors import InvalidValueError, NotFoundError, StorePermissionError
+from mnemic.records import VERSION, ScopePath
+from mnemic.store.protocol import scan_all
+from mnemic.store.query import Scan
+
+MONTH = timedelta(days=30)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Steps:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def move(self, seconds: float = 1) -> datetime:
+        """Move the clock, and return the time before."""
+        before = self.time
+        self.time += timedelta(seconds=seconds)
+        return before
+
+
+@pytest.fixture
+def clock() -> Steps:
+    return Steps()
+
+
+@pytest.fixture(params=["memory://", "sqlite"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Steps) -> Iterator[mnemic.Memory]:
+    url = f"sqlite:///{tmp_path}/history.db" if request.param == "sqlite" else request.param
+    with mnemic.open(url, history=MONTH, clock=clock, embedder=None) as memory:
+        yield memory
+
+
+def kept(memory: mnemic.Memory, scope: str = "") -> int:
+    """Return the number of records of versions in a scope and below."""
+
+    async def count() -> int:
+        scan = Scan(scope=ScopePath(scope), kinds=(VERSION,), below=True)
+        return sum([1 async for _ in scan_all(memory._async._store, scan)])
+
+    return memory._driver.run(count())
+
+
+def test_the_versions_of_an_item_are_listed_newest_first(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("acme", "alice")
+    alice.remember("Alice likes tea", id="drink")
+    first = clock.move()
+    with memory.acting(actor="bob"):
+        alice.memories.update("drink", text="Alice likes coffee")
+    second = clock.move()
+    with memory.acting(actor="carol"):
+        alice.memories.delete("drink")
+
+    new, old = memory.scope("acme").history("drink")
+    assert (new.item.text, new.version, new.written, new.by) == ("Alice likes coffee", 2, second, "bob")  # type: ignore[union-attr]
+    assert (new.ended, new.ended_by, new.deleted, new.current) == (clock.time, "carol", True, False)
+    assert (old.item.text, old.version, old.written, old.by) == ("Alice likes tea", 1, first, None)  # type: ignore[union-attr]
+    assert (old.ended, old.ended_by, old.deleted) == (second, "bob", False)
+    assert new.kind == "memory"
+    assert new.scope == ScopePath("acme/alice")
+
+
+@pytest.mark.parametrize("kind", ["message", "note", "memory", "fact"])
+def test_every_kind_of_item_has_versions_and_comes_back(memory: mnemic.Memory, clock: Steps, kind: str) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("monday")
+    if kind == "message":
+        id = chat.add("user", "one").id
+        chat.edit({"id": id, "role": "user", "content": "two"})
+        chat.delete(id)
+    elif kind == "note":
+        id = alice.notes.write("id", "one").key
+        alice.notes.write("id", "two")
+        alice.notes.delete("id")
+    elif kind == "memory":
+        id = alice.remember("one").id
+        alice.memories.update(id, text="two")
+        alice.memories.delete(id)
+    else:
+        alice.facts.add("Alice", "likes", "tea", confidence=0.5)
+        alice.facts.add("Alice", "likes", "tea", confidence=1.0)
+        id = alice.facts.ask()[0].id
+        alice.facts.delete("Alice", "likes")
+    clock.move()
+
+    two, one = alice.history(id)
+    assert (two.deleted, one.deleted, two.current) == (True, False, False)
+    assert alice.restore(id, one.version) == alice.get(id)
+    again, *before = alice.history(id)
+    assert again.current
+    assert [version.version for version in before] == [two.version, one.version]
+    alice.restore(id, two)
+    assert _content(alice.get(id)) == _content(two.item) != _content(one.item)
+    assert len(alice.history(id)) == 4
+
+
+def _content(item: mnemic.Item) -> Any:
+    if isinstance(item, mnemic.Note):
+        return item.value
+    if isinstance(item, mnemic.Fact):
+        return item.confidence
+    return item.text if not isinstance(item, str) else item
+
+
+def test_what_cannot_be_restored_is_said(memory: mnemic.Memory) -> None:
+    alice = memory.scope("alice")
+    with pytest.raises(NotFoundError, match="nothing in its history"):
+        alice.history("nothing")
+    alice.notes.write("note", 1)
+    with pytest.raises(NotFoundError, match="'note' in 'alice' has no earlier version"):
+        alice.restore("note")
+    alice.notes.write("note", 2)
+    with pytest.raises(NotFoundError, match="no version 7; earlier ones: 1"):
+        alice.restore("note", 7)
+    for scope in ("bob", "carol"):
+        memory.scope(scope).notes.write("same", 1)
+        memory.scope(scope).notes.delete("same")
+    with pytest.raises(
+        InvalidValueError, match=r"2 deleted records have the key 'same' \(note in 'bob', note in 'carol'\)"
+    ):
+        memory.scope().history("same")
+    with pytest.raises(NotFoundError, match="session 'alice/monday' was not cleared or deleted"):
+        alice.session("monday").restore()
+
+
+def test_a_cleared_and_a_deleted_session_come_back(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("monday", max_messages=3)
+    for n in range(5):
+        chat.add("user", f"message {n}")
+    before, archive = chat.messages(), chat.archived()
+    assert (len(before), len(archive)) == (3, 2)
+
+    chat.clear()
+    assert chat.restore() == 3
+    assert (chat.messages(), chat.archived()) == (before, archive)
+    assert chat.restore() == 0
+
+    assert alice.sessions.delete("monday")
+    again = alice.session("monday")
+    later = again.add("user", "later")
+    alice.session("monday").configure(max_messages=10)
+    assert again.restore() == 3
+    assert again.messages() == [*before, later]
+
+    assert alice.sessions.delete("monday")
+    fresh = alice.session("monday")
+    assert fresh.restore() == 4
+    assert fresh.settings().max_messages == 10
+    assert [version.deleted for version in fresh.history(limit=4)] == [True] * 4
+
+
+def test_appending_keeps_nothing(memory: mnemic.Memory) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("monday")
+    chat.add("user", "one")
+    chat.add_many([{"role": "user", "content": "two"}])
+    alice.remember("three")
+    alice.notes.write("four", 4)
+    assert kept(memory, "alice") == 0
+
+
+def test_versions_are_neither_counted_nor_found_nor_exported(memory: mnemic.Memory, tmp_path: Path) -> None:
+    alice = memory.scope("alice")
+    for n in range(3):
+        alice.notes.write("note", f"secret{n} " * 10)
+    chat = alice.session("monday", max_messages=2, overflow="drop")
+    for n in range(4):
+        chat.add("user", f"hello {n}")
+    assert kept(memory) >= 4
+    assert (alice.stats().notes, alice.stats().messages, alice.stats().tokens) == (1, 2, chat.info().tokens)  # type: ignore[union-attr]
+    assert [scope.scope.path for scope in memory.scopes()] == ["alice"]
+    assert (alice.recall("secret0"), len(alice.recall("secret2"))) == ([], 1)
+    assert alice.export_to(tmp_path / "all.jsonl").records == 3
+    assert VERSION not in (tmp_path / "all.jsonl").read_text()
+    assert "secret0" not in (tmp_path / "all.jsonl").read_text()
+    assert memory.stats().items == 3
+
+
+def test_versions_expire(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("alice")
+    alice.notes.write("note", 1)
+    clock.move()
+    alice.notes.write("note", 2)
+    assert len(alice.history("note")) == 2
+    clock.move(MONTH.total_seconds() - 1)
+    assert len(alice.history("note")) == 2
+    clock.move(1)
+    (current,) = alice.history("note")
+    assert current.current
+    assert memory.compact() == 0  # versions are not counted
+    assert kept(memory, "alice") == 0
+
+
+def test_a_version_expires_no_later_than_its_record(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("alice")
+    alice.remember("for an hour", id="short", ttl=timedelta(hours=1))
+    alice.memories.delete("short")
+    assert len(alice.history("short")) == 1
+    clock.move(3600)
+    with pytest.raises(NotFoundError):
+        alice.history("short")
+
+
+def test_erasing_leaves_no_version(memory: mnemic.Memory, tmp_path: Path) -> None:
+    alice = memory.scope("acme", "alice")
+    alice.notes.write("note", "first")
+    alice.notes.write("note", "second")
+    alice.session("monday").add("user", "hello")
+    alice.sessions.delete("monday")
+    memory.scope("acme", "bob").notes.write("note", 1)
+    memory.scope("acme", "bob").notes.write("note", 2)
+    assert kept(memory, "acme/alice") > 1
+    alice.erase()
+    assert kept(memory, "acme/alice") == 0
+    assert len(memory.scope("acme", "bob").history("note")) == 2
+    memory.scope().erase()
+    assert kept(memory) == 0
+    memory.scope("bob").notes.write("note", 1)
+    assert memory.scope("bob").as_of(memory._async._store.clock()).notes.read("note") == 1
+
+
+def test_a_restricted_memory_sees_its_own_versions_alone(memory: mnemic.Memory) -> None:
+    for name in ("alice", "bob"):
+        memory.scope("acme", name).notes.write("note", "old")
+        memory.scope("acme", name).notes.write("note", "new")
+    now = memory._async._store.clock()
+    alice = memory.restricted("acme/alice")
+    assert len(alice.scope("acme", "alice").history("note")) == 2
+    assert {version.scope.path for version in alice.scope().history("note")} == {"acme/alice"}
+    with pytest.raises(NotFoundError):
+        alice.scope("acme", "bob").history("note")
+    assert alice.scope("acme", "bob").as_of(now).notes.list() == []
+    assert alice.scope("acme", "alice").as_of(now).notes.read("note") == "new"
+    reader = memory.restricted("acme/alice", ["read"]).scope("acme", "alice")
+    with pytest.raises(mnemic.AccessDeniedError):
+        reader.restore("note")
+
+
+def test_the_audit_log_has_no_entries_for_versions(tmp_path: Path) -> None:
+    with mnemic.open("memory://", history=MONTH, audit=True, embedder=None) as memory:
+        memory.scope("a").notes.write("note", 1)
+        memory.scope("a").notes.write("note", 2)
+        memory.scope("a").restore("note")
+        assert [(entry.kind, entry.key) for entry in memory.audit_trail()] == [("note", "note")] * 3
+
+
+def test_what_is_encrypted_is_encrypted_in_its_versions(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.db"
+    with mnemic.open(f"sqlite:///{path}", history=MONTH, encryption_key=bytes(32), embedder=None) as memory:
+        memory.scope("a").notes.write("plan", "attack at dawn")
+        memory.scope("a").notes.write("plan", "retreat at noon")
+        new, old = memory.scope("a").history("plan")
+        assert isinstance(old.item, mnemic.Note)
+        assert old.item.value == "attack at dawn"
+        assert memory.scope("a").as_of(new.written).notes.read("plan") == "retreat at noon"
+    for file in tmp_path.iterdir():
+        assert b"attack at dawn" not in file.read_bytes()
+
+
+# ---------------------------------------------------------------- as of a moment
+
+
+def test_a_scope_reads_as_it_was(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("acme", "alice")
+    chat = alice.session("monday")
+    said = [chat.add("user", "What is the wifi password?"), chat.add("assistant", "It is hunter2")]
+    alice.remember("Alice lives in Berlin", id="home")
+    alice.facts.add("Alice", "works at", "Acme")
+    alice.notes.write("plan", "first")
+    stats, sessions, window = alice.stats(), alice.sessions.list(), chat.window(1000)
+    scopes = memory.scope("acme").scopes()
+    then = clock.move()
+    chat.edit({"id": said[1].id, "role": "assistant", "content": "It was changed"})
+    chat.add("user", "Thanks")
+    alice.memories.update("home", text="Alice lives in Paris")
+    alice.facts.delete("Alice", "works at")
+    alice.notes.clear()
+    alice.sessions.delete("monday")
+    alice.scope("deeper").remember("Later")
+    clock.move()
+
+    past = alice.as_of(then)
+    assert past.session("monday").messages() == said
+    assert past.session("monday").window(1000) == window
+    assert past.stats() == stats
+    assert past.sessions.list() == sessions
+    assert past.memories.get("home").text == "Alice lives in Berlin"
+    assert [fact.object for fact in past.facts.ask("Alice")] == ["Acme"]
+    assert past.notes.read("plan") == "first"
+    assert [hit.text for hit in past.recall("Where does Alice live?", 1)] == ["Alice lives in Berlin"]
+    assert [hit.text for hit in past.recall("hunter2", 1)] == ["It is hunter2"]
+    assert past.recall("Paris", min_score=0.6) == []
+    assert past.get("home") == past.memories.get("home")
+    assert memory.scope("acme").as_of(then).scopes() == scopes
+    assert "hunter2" in str(past.context("password?", session="monday").text)
+    for change in (
+        lambda: past.remember("now"),
+        lambda: past.session("monday").add("user", "now"),
+        lambda: past.notes.write("plan", "now"),
+        lambda: past.erase(),
+        lambda: past.memories.delete("home"),
+    ):
+        with pytest.raises(StorePermissionError, match="cannot be changed"):
+            change()
+
+
+def test_a_moment_outside_of_the_history_is_refused(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("alice")
+    with pytest.raises(InvalidValueError, match="this store has no history"):
+        alice.as_of(clock.time)
+    alice.notes.write("note", 1)
+    with pytest.raises(InvalidValueError, match="begins at 2026-01-01T00:00:00"):
+        alice.as_of(START - timedelta(seconds=1))
+    with pytest.raises(InvalidValueError, match="a moment in the past"):
+        alice.as_of(START + timedelta(seconds=1))
+    clock.move(MONTH.total_seconds() + 10)
+    with pytest.raises(InvalidValueError, match="begins at 2026-01-01T00:00:10"):
+        alice.as_of(START)
+    assert alice.as_of(START + timedelta(seconds=10)).notes.read("note") == 1
+
+
+def test_a_longer_history_does_not_begin_earlier(tmp_path: Path, clock: Steps) -> None:
+    url = f"sqlite:///{tmp_path}/longer.db"
+    with mnemic.open(url, history=timedelta(hours=1), clock=clock, embedder=None) as memory:
+        memory.scope("a").notes.write("note", 1)
+    clock.move(7200)
+    with mnemic.open(url, history=MONTH, clock=clock, embedder=None) as memory:
+        memory.scope("a").notes.write("note", 2)
+        with pytest.raises(InvalidValueError, match="begins at 2026-01-01T01:00:00"):
+            memory.scope("a").as_of(START)
+    with mnemic.open(url, clock=clock, embedder=None) as memory:  # it can be read without keeping one
+        assert len(memory.scope("a").history("note")) == 2
+
+
+def test_history_must_be_a_positive_time() -> None:
+    for wrong in (timedelta(0), 30, "30 days"):
+        with pytest.raises(InvalidValueError, match="history"):
+            mnemic.open("memory://", history=wrong)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ NAMES = """
     Scope SignatureError SigningKey SigningKeys StaticEmbedder verify_signature
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
-    copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter
+    Version copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter
 """
 
 

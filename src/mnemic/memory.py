@@ -470,8 +470,9 @@ def open_async(
     signs; None is a key that is kept in the store. `redact` replaces personal data and secrets
     before they are stored: True for all known types, or a `Redaction`. `history` is how long versions that are
     replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope. `index_bytes` bounds the memory of
-    all cached indexes together, except for a single larger one. `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
-    MissingExtraError or a StoreError, such as DecryptionError, when awaited.
+    all cached indexes together, except for a single larger one. `clock` is a function that returns the current time,
+    for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError, MissingExtraError
+    or a StoreError, such as DecryptionError, when awaited.
     """
     check_count(index_bytes, "index_bytes")
     check_callable(clock, "clock")

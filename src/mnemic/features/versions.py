@@ -85,7 +85,7 @@ async def restore_item(
 
 
 async def session_history(store: SearchableStore, scope: ScopePath, limit: int | None = None) -> list[Version]:
-    """Return what was replaced or deleted in a session, the last change first."""
+    """Return the replaced and deleted messages of a session, the last change first."""
     if limit is not None:
         check_count(limit, "limit")
     versions, _ = await read_versions(store, scope, kind=MESSAGE)
@@ -124,7 +124,7 @@ async def restore_session(session: AsyncSession) -> int:
 
 
 async def _last_purge(store: SearchableStore, scope: ScopePath) -> tuple[list[KeptVersion], list[PurgeRecord]]:
-    """Return what the last clearing or deletion of a session removed: its records, and what its streams had.
+    """Return the records that the last clearing or deletion of a session removed, and the purges of its streams.
 
     Raises NotFoundError if there was none.
     """
@@ -158,7 +158,7 @@ def _version(record: Record, **fields: Any) -> Version:
 
 
 def _with_writers(versions: list[Version]) -> list[Version]:
-    """Return versions of one item, oldest first, each written by the one who ended the version before it."""
+    """Return versions of one item, oldest first, each with its writer, who ended the version before it."""
     written = [None, *(None if one.deleted else one.ended_by for one in versions)]
     return [replace(version, by=by) for version, by in zip(versions, written, strict=False)]
 

@@ -26,7 +26,7 @@ from .versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_versions
 
 
 class AsOfStore:
-    """What the store below had at a moment and that has not expired since; writes raise StorePermissionError."""
+    """The store below as it was at a moment, without what has expired since; writes raise StorePermissionError."""
 
     def __init__(self, below: SearchableStore, moment: datetime) -> None:
         self._below = below
@@ -95,7 +95,7 @@ class AsOfStore:
 
 
 class _PastStream(Struct):
-    """What is known of a stream: as it is now, and its earlier versions, those of each key in their order."""
+    """A stream as it is now, with its earlier versions, those of each key in their order."""
 
     stream: Stream | None
     current: dict[str, Record] = field(default_factory=dict)

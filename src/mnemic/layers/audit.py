@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_time, copy_json, new_id, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError, StoreUnavailableError
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value
+from ..records import AUDIT_KIND, VERSION, Record, Ref, ScopePath, Stream, Value
 from ..store.newest import newest
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
@@ -291,7 +291,8 @@ def _logged(ops: Sequence[Op]) -> list[tuple[int, Op]]:
     return [
         (n, op)
         for n, op in enumerate(ops)
-        if isinstance(op, Put | Delete | Limit | Purge) or (alone and isinstance(op, Touch))
+        if (isinstance(op, Put | Delete | Limit | Purge) or (alone and isinstance(op, Touch)))
+        and place_of(op)[1] != VERSION
     ]
 
 

@@ -101,7 +101,7 @@ def _may_lose(op: Op) -> bool:
 
 
 class _Purged(Struct):
-    """What is known of a stream that a write purges; many records are `copied` beforehand, under the purge's id."""
+    """A stream that a write purges; many records are `copied` beforehand, under the purge's id."""
 
     stream: Stream | None
     id: str
@@ -124,7 +124,7 @@ class _KeepingWrite:
         self._stored: dict[Ref, Record | None] = {}
         self._purged: dict[int, _Purged] = {}
         self._evicted: dict[int, tuple[tuple[str, ...], ...]] = {}
-        """What each limit is going to evict, by its position; nothing, until the store says that it must."""
+        """Keys that each limit is going to evict, by its position; nothing, until the store says that it must."""
         self._evicted_before = self._evicted
         self._complete: set[int] = set()
         """Limits that evict all their candidates."""
@@ -193,7 +193,7 @@ class _KeepingWrite:
         return changed
 
     async def _copy(self, op: Purge, known: _Purged | None) -> _Purged:
-        """Return what a purge removes; if that is much, write it in parts, and return only that."""
+        """Return the records that a purge removes; many are written in parts instead, to hold few in memory."""
         scan = StreamScan(scope=op.scope, kinds=(op.kind,), below=False, empty=True)
         stream = next(iter((await self._below.streams(scan)).items), None)
         if known is not None and known.version == (0 if stream is None else stream.version):

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from .checks import check_count, check_names, check_several, check_time, check_weights, shown
 from .errors import InvalidValueError, NotFoundError
+from .features.as_of import as_of_store
 from .features.context import Context, build_context
 from .features.export import Exported, FileOrPath
 from .features.facts import AsyncFacts
@@ -24,7 +25,6 @@ from .features.record_contents import readable
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .features.versions import Version, item_history, restore_item
-from .layers.as_of import as_of_store
 from .layers.encryption import open_beside
 from .layers.restricted import require
 from .messages import Role

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from ..backends.memory import MemoryStore
 from ..checks import check_time
 from ..errors import InvalidValueError, StorePermissionError
+from ..layers.history import history_since
+from ..layers.index import IndexLayer, embedder_of
+from ..layers.versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_versions
 from ..recall.index_entry import RECALL
 from ..records import Match, Record, Ref, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Page, SearchableStore, all_streams, scan_all
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
-from .history import history_since
-from .index import IndexLayer, embedder_of
-from .versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_versions
 
 
 class AsOfStore:

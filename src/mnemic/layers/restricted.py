@@ -8,7 +8,7 @@ not from Python code in the same process.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -38,6 +38,8 @@ from .store_signing import StoreSigning
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
 """A permission: to read; to add, change and delete single records; to delete whole streams; to see the audit log."""
 RIGHTS: tuple[Right, ...] = get_args(Right)
+
+Item = TypeVar("Item", Record, Stream)
 
 HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, SIGNING_KIND)
 """Kinds of internal records that are neither read nor written through this layer."""
@@ -110,7 +112,8 @@ class RestrictedLayer(Layer):
         if scope is None or (scan.kinds and not kinds):
             await self._below.scan(replace(inner, limit=0))  # raises for a closed store, and for an invalid cursor
             return Page(())
-        return await (self._below.scan(inner) if kinds else filtered_scan(self._below, inner, _without_internal))
+        page = await (self._below.scan(inner) if kinds else filtered_scan(self._below, inner, _without_internal))
+        return Page(self._held(page.items), page.cursor)
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         self.require("read")
@@ -121,7 +124,7 @@ class RestrictedLayer(Layer):
             await self._below.streams(replace(inner, limit=0))
             return Page(())
         page = await self._below.streams(inner)
-        return Page(tuple(stream for stream in page.items if stream.kind not in HIDDEN), page.cursor)
+        return Page(tuple(one for one in self._held(page.items) if one.kind not in HIDDEN), page.cursor)
 
     async def search(self, search: Search) -> list[Match]:
         """Search what is visible; without the right to write, hits do not count as uses."""
@@ -130,7 +133,12 @@ class RestrictedLayer(Layer):
         if scope is None:
             return []
         below: SearchableStore = self._below  # type: ignore[assignment]
-        return await below.search(replace(search, scope=scope, uses=search.uses and "write" in self.rights))
+        found = await below.search(replace(search, scope=scope, uses=search.uses and "write" in self.rights))
+        return [match for match in found if self.scope.holds(match.record.scope)]
+
+    def _held(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Return the items in the scope, which are all unless the store below made a mistake."""
+        return tuple([item for item in items if self.scope.holds(item.scope)])
 
     async def scrub(self) -> None:
         self.require("erase")

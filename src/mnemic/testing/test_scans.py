@@ -63,6 +63,24 @@ def test_a_cursor_that_is_not_ours_is_refused(harness: Harness) -> None:
             harness.page(cursor=cursor)
 
 
+def test_a_cursor_of_another_scope_shows_nothing_of_it(harness: Harness) -> None:
+    scopes = [ScopePath(path) for path in ("u/a", "u/a b", "u/a/x", "u/b")]
+    for scope in scopes:
+        harness.write(*(Put(record(f"{scope}-{n}", scope=scope)) for n in range(3)))
+    for named in scopes:
+        for reverse in (False, True):
+            cursor = harness.page(scope=named, limit=2, reverse=reverse).cursor
+            assert cursor is not None
+            for below, kinds in ((True, ()), (True, (KIND,)), (False, ()), (False, (KIND,))):
+                reach = [one for one in scopes if ScopePath("u/a").holds(one) and (below or one.path == "u/a")]
+                left = {one: (one > named) != reverse for one in reach if one != named}
+                expected = [
+                    f"{one}-{n}" for one in reach for n in range(3) if left.get(one, n == (0 if reverse else 2))
+                ]
+                found = harness.keys(scope=ScopePath("u/a"), below=below, kinds=kinds, cursor=cursor, reverse=reverse)
+                assert found == (expected[::-1] if reverse else expected), (named, below, kinds, reverse)
+
+
 TESTED: list[dict[str, Any]] = [
     {},
     {"meta": {"a": 1}},

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from ...checks import to_microseconds
 from ...errors import ClosedError, ConflictError, StoreBusyError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork
-from ...records import Record, Ref, Stream, StreamName, now
-from ...store.matching import Position, from_cursor, of_kinds, page_of, seen
+from ...records import Record, Ref, ScopePath, Stream, StreamName, now
+from ...store.matching import Position, from_cursor, in_reach, of_kinds, page_of, seen
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Put, Scan, StreamScan, Write
@@ -141,11 +141,12 @@ class KeyValueStore(ForkAware):
     async def _matches(self, scan: Scan, start: Position | None) -> AsyncGenerator[Record, None]:
         """Yield all records of a scan, in order, from a position on."""
         path = scan.scope.path
-        if len(scan.kinds) == 1 and not scan.below:
+        if len(scan.kinds) == 1 and not scan.below and (start is None or start[:2] == (path, scan.kinds[0])):
             async for record in self._in_stream(scan, (path, scan.kinds[0]), start[2] if start else None):
                 yield record
             return
-        if start is not None:
+        # A cursor can name any stream, also one that this scan must not read.
+        if start is not None and in_reach(ScopePath(start[0]), start[1], scan.scope, scan.kinds, scan.below):
             async for record in self._in_stream(scan, start[:2], start[2]):
                 yield record
         # No more streams than records per page, since most streams have a match.

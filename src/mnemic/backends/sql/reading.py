@@ -91,9 +91,9 @@ class SqlReads(ABC):
         """Read one stream by its name, or several by their ids, in order."""
         values = scan_values(scan, self._sql.flavor)
         values["now"] = self._moment()
-        if len(scan.kinds) != 1 or scan.below:
+        kind = scan.kinds[0] if len(scan.kinds) == 1 and not scan.below else None
+        if kind is None or (start is not None and start[:2] != (scan.scope.path, kind)):
             return await self._scan_many(connection, scan, start, values)
-        kind = scan.kinds[0]
         values["scope"], values["kind"], values["skip"] = scan.scope.path, kind, scan.skip
         values["limit"] = scan.limit + 1
         values["at_seq"] = start[2] if start else None

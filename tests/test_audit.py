@@ -22,7 +22,9 @@ from mnemic.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from mnemic.layers.audit import Audit, AuditEntry, AuditLayer
+from mnemic.layers.audit import AuditLayer
+from mnemic.layers.audit_entry import AuditEntry
+from mnemic.layers.audit_settings import Audit
 from mnemic.layers.layer import Layer
 from mnemic.messages import Message
 from mnemic.records import AUDIT_KIND, Record, Ref, ScopePath

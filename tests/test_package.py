@@ -23,7 +23,7 @@ NAMES = """
     AccessDeniedError Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
     MessageLike Opening OpenOptions Overflow Reference Retention Right Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
-     AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage
+     AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage AuditProblem AuditVerification
     BudgetError Notes Forgotten DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteSettings
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact

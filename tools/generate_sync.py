@@ -165,7 +165,7 @@ def generate(made: Module) -> str:
         **known,
         "BorrowedDriver": (".event_loop", "BorrowedDriver"),
         "Driver": (".event_loop", "Driver"),
-        "Auditing": (".layers.audit", "Auditing"),
+        "Auditing": (".layers.audit_settings", "Auditing"),
         "Copied": (".copying", "Copied"),
         "copy_async": (".copying", "copy_async"),
         "Inline": (".event_loop", "Inline"),

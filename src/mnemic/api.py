@@ -46,7 +46,9 @@ from .features.summary import Summarize
 from .features.versions import Version
 from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
-from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing, AuditPage
+from .layers.audit_entry import AuditEntry, AuditPage
+from .layers.audit_settings import Acting, Audit, AuditFlags, Auditing
+from .layers.audit_verify import AuditProblem, AuditVerification
 from .layers.cipher import EncryptionKeys
 from .layers.restricted import Right
 from .memory import AsyncMemory, Opening, OpenOptions, Tokens, open_async
@@ -89,18 +91,19 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "JSON", "AccessDeniedError", "Acting", "AgentCall", "AnthropicMessage", "AsyncFacts", "AsyncMemories",
     "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
-    "AuditFlags", "AuditPage", "Auditing", "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError",
-    "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder", "EmbedderError", "EncryptionKeys",
-    "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding",
-    "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
-    "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
-    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes",
-    "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "RecognizerLike", "Record", "Redacting",
-    "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role", "Scope",
-    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
-    "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
-    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter",
-    "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError",
-    "Vault", "Vectors", "Version", "copy", "copy_async", "from_anthropic", "from_openai", "open", "open_async",
-    "to_anthropic", "to_openai", "token_counter", "verify_signature",
+    "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
+    "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
+    "EmbedderError", "EncryptionKeys", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded",
+    "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError",
+    "Item", "LimitError", "Memories", "Memory", "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod",
+    "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo",
+    "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow",
+    "RecognizerLike", "Record", "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference",
+    "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo",
+    "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder",
+    "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
+    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "Version", "copy",
+    "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "verify_signature",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from copy import copy
 from datetime import datetime, timedelta
@@ -25,7 +25,11 @@ from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
-from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, AuditPage, audit_of
+from .layers.audit import AuditLayer
+from .layers.audit_chain import ChainLayer
+from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
+from .layers.audit_settings import Acting, Audit, Auditing, audit_of
+from .layers.audit_verify import AuditVerification, Verification, make_checkpoint, read_checkpoint
 from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.history import HistoryLayer
@@ -118,7 +122,11 @@ class AsyncMemory:
         self._tokens = counter(tokens)
         self._backend = store
         self._encryption = None if encryption_key is None else EncryptLayer(store, encryption_key, url)
-        below = self._encryption or store
+        below: Store = self._encryption or store
+        signing = StoreSigning(below, signing_key)
+        chain = None if audit is None else ChainLayer(below if trail is None else trail, signing)
+        if chain is not None and trail is None:
+            below = chain
         own = embedder != AUTO or companion is not None or Capability.SEARCH not in below.capabilities
         self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServedLayer(below)
         kept: HistoryLayer | IndexLayer | ServedLayer = self._index
@@ -132,10 +140,10 @@ class AsyncMemory:
             kept = HistoryLayer(self._index, history)
         self._redact = None if redact is None else RedactLayer(kept, redact)
         redacted = self._redact or kept
-        self._audit = None if audit is None else AuditLayer(redacted, audit, trail)
+        self._audit = None if audit is None else AuditLayer(redacted, audit, trail, chain)
         outermost = self._audit or redacted
         outermost.origin = Origin(url)
-        outermost.signing = StoreSigning(below, signing_key)
+        outermost.signing = signing
         self._store: SearchableStore = outermost
 
     def __repr__(self) -> str:
@@ -385,6 +393,30 @@ class AsyncMemory:
             key=key,
             flag=flag,
         )
+
+    async def audit_verify(
+        self, scope: ScopePath | str | None = None, *, checkpoint: Mapping[str, Any] | None = None
+    ) -> AuditVerification:
+        """Check the audit log of a scope and below, or all of it: nothing removed, changed, reordered or inserted.
+
+        A `checkpoint` that `audit_checkpoint` returned earlier, and that was kept elsewhere, also shows that no entries
+        were cut off at the end. Raises InvalidValueError for something that is not a checkpoint, SignatureError for
+        one that was changed.
+        """
+        path = self._reach(_scope_of(scope), "admin")
+        chain = self._logged().chain
+        known = None if checkpoint is None else await read_checkpoint(chain, checkpoint)
+        if path is None:
+            return AuditVerification(chains=0, entries=0, problems=[], notes=[], keyed=chain.keys.given)
+        return await Verification(chain, path, known).run()
+
+    async def audit_checkpoint(self) -> dict[str, Any]:
+        """Return the numbers and links of the last entries of the audit log as a JSON document, to be kept elsewhere.
+
+        It is signed if `mnemic[encryption]` is installed, and has no names. The log itself notes them as well.
+        """
+        require_whole(self._store, "audit_checkpoint")
+        return await make_checkpoint(self._logged().chain)
 
     def _logged(self) -> AuditLayer:
         if self._audit is None and Capability.SEARCH in self._backend.capabilities:

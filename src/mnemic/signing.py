@@ -1,7 +1,7 @@
 """Signing keys: Ed25519 signatures of JSON documents, and keys of hash chains. No I/O except reading a key.
 
-A document is signed as canonical JSON: sorted names, no spaces, UTF-8. Whoever has the public key, or its fingerprint,
-can verify it. Signatures need `mnemic[encryption]`; hash chains do not.
+A document is signed as canonical JSON: sorted names, no spaces, UTF-8. Everyone who has the public key, or its
+fingerprint, can verify it. Signatures need `mnemic[encryption]`; hash chains do not.
 """
 
 from __future__ import annotations

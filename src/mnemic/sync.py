@@ -27,7 +27,9 @@ from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.versions import Version
-from .layers.audit import Acting, AuditEntry, Auditing, AuditPage
+from .layers.audit_entry import AuditEntry, AuditPage
+from .layers.audit_settings import Acting, Auditing
+from .layers.audit_verify import AuditVerification
 from .layers.cipher import EncryptionKeys
 from .layers.restricted import Right
 from .memory import AsyncMemory, Tokens, audits_inline, open_async, redacts_inline
@@ -746,6 +748,24 @@ class Memory:
             scope, limit=limit, cursor=cursor, since=since, until=until, actor=actor, session=session, address=address,
             operation=operation, kind=kind, key=key, flag=flag,
         ))
+
+    def audit_verify(
+        self, scope: ScopePath | str | None = None, *, checkpoint: Mapping[str, Any] | None = None,
+    ) -> AuditVerification:
+        """Check the audit log of a scope and below, or all of it: nothing removed, changed, reordered or inserted.
+
+        A `checkpoint` that `audit_checkpoint` returned earlier, and that was kept elsewhere, also shows that no entries
+        were cut off at the end. Raises InvalidValueError for something that is not a checkpoint, SignatureError for
+        one that was changed.
+        """
+        return self._driver.run(self._async.audit_verify(scope, checkpoint=checkpoint))
+
+    def audit_checkpoint(self) -> dict[str, Any]:
+        """Return the numbers and links of the last entries of the audit log as a JSON document, to be kept elsewhere.
+
+        It is signed if `mnemic[encryption]` is installed, and has no names. The log itself notes them as well.
+        """
+        return self._driver.run(self._async.audit_checkpoint())
 
     def metrics(self) -> Metrics:
         """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""

@@ -53,7 +53,7 @@ def keys() -> None:
 @contextmanager
 def opened(store: StoreChoice, *, create: bool = False) -> Iterator[tuple[ApiKeys, Driver]]:
     """Open the keys of a store, and say which it is; changes of them are in its audit log."""
-    from ..layers.audit import Audit
+    from ..layers.audit_settings import Audit
     from ..server.keys import ApiKeys
 
     if store.url.lower().startswith(("http://", "https://")):

@@ -20,7 +20,7 @@ from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
 from ..store.retry import retried
 from ..store.stream_state import over_limit
-from .audit import current_actor
+from .audit_settings import current_actor
 from .layer import Layer
 from .restricted import RestrictedLayer
 from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put

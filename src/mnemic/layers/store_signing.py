@@ -1,7 +1,7 @@
 """The signing keys of a store: those that the caller gave, or one that is generated and kept in the store itself.
 
-A kept key is encrypted with the rest of the store. In a store that is not encrypted, whoever can read the store can
-sign as well, so only a key that is given proves something to others.
+A kept key is encrypted with the rest of the store. In a store that is not encrypted, everyone who can read it can sign
+as well, so only a given key proves something to others.
 """
 
 from __future__ import annotations

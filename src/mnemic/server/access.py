@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..checks import shown
 from ..errors import InvalidValueError, MnemicError
-from ..layers.audit import Acting
+from ..layers.audit_settings import Acting
 from ..layers.restricted import RIGHTS
 from ..memory import AsyncMemory
 from ..records import ScopePath

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ...errors import NotFoundError
-from ...layers.audit import AuditEntry
+from ...layers.audit_entry import AuditEntry
 from ...records import AUDITED
 from ...store.protocol import Page
 from ..endpoint import Call, Example, PageQuery, endpoint

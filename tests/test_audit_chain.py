@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,15 +13,8 @@ import pytest
 
 import mnemic
 from layered import KEY
-from mnemic import SigningKey
-from mnemic.backends.memory import MemoryStore
-from mnemic.errors import ConflictError, InvalidValueError, SignatureError, StoreUnavailableError
-from mnemic.layers import audit_chain
-from mnemic.layers.audit import AuditLayer
-from mnemic.layers.audit_verify import AuditVerification, Verification
-from mnemic.layers.layer import Layer
-from mnemic.records import AUDIT_KIND, CHAINS_KIND, Record, ScopePath
-from mnemic.store.query import Outcome, Put, Scan, Write
+from mnemic.layers.audit_verify import AuditVerification
+from mnemic.records import AUDIT_KIND, CHAINS_KIND
 
 OTHER = bytes(range(1, 33))
 

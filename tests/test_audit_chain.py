@@ -59,7 +59,7 @@ def attacked(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Call
     return (data if request.param == "same" else trail), opened
 
 
-def change_field(connection: sqlite3.Connection, scope: str, number: int, change: Callable[[Any], None]) -> None:
+def change_field(connection: sqlite3.Connection, scope: str, number: int, change: Callable[[Any], object]) -> None:
     where = (stream_id(connection, scope), number)
     (text,) = connection.execute("SELECT data FROM mnemic_records WHERE stream_id = ? AND seq = ?", where).fetchone()
     data = json.loads(text)
@@ -71,6 +71,11 @@ def delete(connection: sqlite3.Connection, scope: str, numbers: str, kind: str =
     connection.execute(
         f"DELETE FROM mnemic_records WHERE stream_id = ? AND seq {numbers}", (stream_id(connection, scope, kind),)
     )
+
+
+def delete_log(connection: sqlite3.Connection, scope: str, kind: str) -> None:
+    delete(connection, scope, "> 0", kind)
+    connection.execute("DELETE FROM mnemic_streams WHERE id = ?", (stream_id(connection, scope, kind),))
 
 
 ATTACKS: dict[str, tuple[Callable[[sqlite3.Connection], object], list[tuple[str, int | None]]]] = {
@@ -125,20 +130,8 @@ ATTACKS: dict[str, tuple[Callable[[sqlite3.Connection], object], list[tuple[str,
         ),
         [(scope, n) for scope in ("acme/alice", "acme/bob") for n in (1, 2, 3, 4, 5, None)],
     ),
-    "remove a whole log": (
-        lambda db: [
-            delete(db, "acme/bob", "> 0"),
-            db.execute("DELETE FROM mnemic_streams WHERE id = ?", (stream_id(db, "acme/bob"),)),
-        ],
-        [("acme/bob", 1)],
-    ),
-    "remove the register": (
-        lambda db: [
-            delete(db, "", "> 0", CHAINS_KIND),
-            db.execute("DELETE FROM mnemic_streams WHERE kind = ?", (CHAINS_KIND,)),
-        ],
-        [("acme/alice", None), ("acme/bob", None)],
-    ),
+    "remove a whole log": (lambda db: delete_log(db, "acme/bob", AUDIT_KIND), [("acme/bob", 1)]),
+    "remove the register": (lambda db: delete_log(db, "", CHAINS_KIND), [("acme/alice", None), ("acme/bob", None)]),
 }
 
 

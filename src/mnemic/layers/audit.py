@@ -27,6 +27,7 @@ from ..records import (
     PRUNED,
     RECALLED,
     SIGNING_KIND,
+    VERSION,
     Match,
     Record,
     Ref,
@@ -231,7 +232,7 @@ class AuditLayer(Layer):
 
     def _put(self, scope: ScopePath, data: dict[str, Any], time: datetime) -> Put:
         """Return the operation that adds an entry with these fields and the actor's."""
-        names = self._default_actor | current_actor.get({})
+        names = self._default_actor | current_actor()
         if not self._audit.content:
             data.pop("content", None)
         data = {name: value for name, value in (data | names).items() if value not in (None, [])}

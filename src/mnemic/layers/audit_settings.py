@@ -45,8 +45,7 @@ Auditing: TypeAlias = Audit | Store | str | bool | None
 """Whether and how to audit: True for the memory's own store, another store or its URL, or an `Audit`."""
 
 
-current_actor: ContextVar[dict[str, str]] = ContextVar("mnemic_actor")
-"""The fields of the actor in this thread or task."""
+_current_actor: ContextVar[dict[str, str]] = ContextVar("mnemic_actor")
 
 
 class Acting:
@@ -58,16 +57,21 @@ class Acting:
         self._tokens: list[Token[dict[str, str]]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(current_actor.set(current_actor.get({}) | self._actor))
+        self._tokens.append(_current_actor.set(_current_actor.get({}) | self._actor))
 
     def __exit__(self, *error: object) -> None:
-        current_actor.reset(self._tokens.pop())
+        _current_actor.reset(self._tokens.pop())
 
     async def __aenter__(self) -> None:
         self.__enter__()
 
     async def __aexit__(self, *error: object) -> None:
         self.__exit__()
+
+
+def current_actor() -> dict[str, str]:
+    """Return the actor, session and address that `Acting` has set, as far as it has."""
+    return _current_actor.get({})
 
 
 def actor_fields(actor: str | None, session: str | None, address: str | None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from mnemic.layers.index import IndexLayer
 from mnemic.recall.document_view import DocumentView
 from mnemic.recall.index_entry import EntryBuilder
 from mnemic.recall.question import analyze_question
-from mnemic.recall.scoring import Weights, signals
+from mnemic.recall.scoring import Weights, signals, weights_for
 from mnemic.recallset import Conversation, read_recall_set
 from mnemic.sync import Memory
 
@@ -30,10 +30,12 @@ ADVERSARIAL = "5"
 
 Case = tuple[NDArray[np.float32], list[int], NDArray[np.int32]]
 """The signals of each turn, the turns that are evidence, and the session of each turn."""
+Fitted = NDArray[np.float64]
+"""A weight for each of NAMES."""
 
 
-def cases(memory: Memory, conversation: Conversation) -> list[Case]:
-    """Return the signals of one conversation's questions."""
+def cases(memory: Memory, conversation: Conversation) -> tuple[list[Case], Fitted]:
+    """Return the signals of one conversation's questions, and the weights in use there."""
     space = memory.scope("tuning", conversation.id)
     for session, messages in conversation.sessions.items():
         space.session(session).add_many(messages)
@@ -62,10 +64,11 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
             parts = signals(table, view, question, (plain, masked), None, None, weights).parts
             columns.append(sum(parts.values()) + np.zeros(len(table), dtype=np.float32))
         found.append((np.stack(columns, axis=1).astype(np.float32), evidence, table.session.values.copy()))
-    return found
+    in_use = weights_for(view, builder.trust)
+    return found, np.array([getattr(in_use, name) for name in NAMES])
 
 
-def fit(conversations: list[list[Case]], steps: int = 500, rate: float = 0.05) -> NDArray[np.float64]:
+def fit(conversations: list[list[Case]], steps: int = 500, rate: float = 0.05) -> Fitted:
     """Return the weights that make the evidence likeliest, by Adam with a little shrinking."""
     items = [(case[0].astype(np.float64), case[1]) for cases in conversations for case in cases]
     weights = np.zeros(len(NAMES))
@@ -85,12 +88,13 @@ def fit(conversations: list[list[Case]], steps: int = 500, rate: float = 0.05) -
     return weights
 
 
-def measured(conversations: list[list[Case]], weights: NDArray[np.float64]) -> tuple[float, float, float]:
+def measured(conversations: list[list[Case]], weights: Fitted | list[Fitted]) -> tuple[float, float, float]:
     """Return recall@10 as the mean share and as all, and all-evidence recall@5 of sessions, in percent."""
     shares, sessions = [], []
-    for some in conversations:
+    several = weights if isinstance(weights, list) else [weights] * len(conversations)
+    for some, own in zip(conversations, several, strict=True):
         for values, evidence, session in some:
-            order = np.argsort(-(values @ weights), kind="stable")
+            order = np.argsort(-(values @ own), kind="stable")
             shares.append(np.isin(evidence, order[:10]).mean())
             ranked = list(dict.fromkeys(session[order[:50]].tolist()))[:5]
             sessions.append(set(session[evidence].tolist()) <= set(ranked))
@@ -99,13 +103,14 @@ def measured(conversations: list[list[Case]], weights: NDArray[np.float64]) -> t
 
 def main(paths: list[str], embedder: str = "auto") -> None:
     """Fit and print."""
-    sets = {}
+    sets: dict[str, list[list[Case]]] = {}
+    in_use: dict[str, list[Fitted]] = {}
     for path in paths:
         with mnemic.open("memory://", embedder=embedder) as memory:
-            sets[Path(path).stem] = [cases(memory, conversation) for conversation in read_recall_set(path)]
-    defaults = np.array([getattr(Weights(), name) for name in NAMES])
+            both = [cases(memory, conversation) for conversation in read_recall_set(path)]
+        sets[Path(path).stem], in_use[Path(path).stem] = [some for some, _ in both], [own for _, own in both]
     for name, found in sets.items():
-        print(name, "with the weights in use:", *(f"{x:.1f}" for x in measured(found, defaults)))
+        print(name, "with the weights in use:", *(f"{x:.1f}" for x in measured(found, in_use[name])))
         held_out = []
         for fold in range(FOLDS):
             weights = fit([some for n, some in enumerate(found) if n % FOLDS != fold])

@@ -128,3 +128,30 @@ def test_what_is_excluded_is_no_hit(alice: mnemic.Scope) -> None:
 def test_what_cannot_be_excluded_is_refused(alice: mnemic.Scope, wrong: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="named by a hit"):
         alice.recall("tea", exclude=wrong)
+
+
+def long_answer(topic: str) -> str:
+    steps = [f"{n}. First look at how {topic} works, then change the {topic} step by step." for n in range(1, 25)]
+    return f"Certainly! Here is how to handle {topic}:\n" + "\n".join(steps)
+
+
+def test_what_the_user_said_comes_before_long_answers_about_it(alice: mnemic.Scope) -> None:
+    chat = alice.session("work")
+    topics = ("the deployment deadline", "the login page", "the rate limit", "the database schema", "the unit tests")
+    for topic in topics:
+        chat.add("user", f"Can you help me with {topic}?")
+        chat.add("assistant", long_answer(topic))
+    chat.add("user", "The deployment deadline is the 3rd of May.")
+    chat.add("assistant", long_answer("the deployment deadline before May"))
+    found = texts(alice.recall("When is the deployment deadline?"))
+    assert found[0] == "The deployment deadline is the 3rd of May."
+
+
+@pytest.mark.parametrize("request_", ["Can you tell me", "Could you list", "What would you suggest, given"])
+def test_a_request_to_the_assistant_is_a_question_about_the_user(alice: mnemic.Scope, request_: str) -> None:
+    chat = alice.session("work")
+    chat.add("user", "I have three cats at home.")
+    chat.add("assistant", "I think three cats at home are lovely.")
+    (hit, *_) = alice.recall(f"{request_} how many cats I have at home?")
+    assert hit.record.data["role"] == "user"
+    assert hit.why["speaker"] > 0

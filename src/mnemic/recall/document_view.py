@@ -92,9 +92,11 @@ class DocumentView:
         flags = table.flags.values
         self.asks: Floats = (((flags & int(TextFlags.QUESTION)) > 0) & self.turn).astype(np.float32)
         self.links: NDArray[np.intp] = np.flatnonzero(((flags & int(TextFlags.FACT)) > 0) & self.alive)
+        spoken = self.turn & self.alive
         logs = np.log1p(np.minimum(table.length.values, LENGTH))
-        turns = logs[self.turn & self.alive]
+        turns = logs[spoken]
         middle = float(turns.mean()) if len(turns) else 0.0
+        self.mean_length: float = float(table.length.values[spoken].mean()) if len(turns) else 0.0
         self.long: Floats = np.where(self.turn, logs - middle, 0).astype(np.float32)
 
 

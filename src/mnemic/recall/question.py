@@ -24,6 +24,12 @@ _LATEST = re.compile(
 _FIRST = re.compile(r"\b(?:I|my|me|mine|I'm|I've|I'd|myself)\b")
 _FIRST_LOW = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|myself)\b")
 _SECOND = re.compile(r"\b(?:you|your|yours|you've|you'd)\b", re.IGNORECASE)
+_REQUEST = re.compile(
+    r"\b(?:can|could|would|will) you\b|\bdo you (?:think|know|recommend|suggest)\b|"
+    r"\byou(?:'d| would)? (?:suggest|recommend)\b",
+    re.IGNORECASE,
+)
+"""How one asks something of the assistant: it is not about the assistant."""
 _WORD = re.compile(r"[^\W_]+")
 
 MAX_TERMS = 200
@@ -99,7 +105,7 @@ def analyze_question(text: str, speakers: Mapping[str, int]) -> AnalyzedQuestion
         frozenset(hashed(term) for word in named for term in terms(f"of {word}")),
         frozenset(number for numbers in named.values() for number in numbers),
         not named and (_FIRST_LOW if low else _FIRST).search(text) is not None,
-        not named and _SECOND.search(text) is not None,
+        not named and _SECOND.search(_REQUEST.sub(" ", text)) is not None,
         _WHEN.search(text) is not None,
         _COUNT.search(text) is not None,
         _LATEST.search(text) is not None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..checks import to_microseconds
 from ..messages import ROLES
@@ -18,7 +17,7 @@ from .document_table import MOST, NONE, DocumentTable
 from .document_view import DocumentView
 from .index_entry import USE, EntryBuilder, IndexEntry, days_between, strength, unpack_use
 from .question import AnalyzedQuestion, analyze_question
-from .scoring import Ranking, Weights, rank, signals
+from .scoring import Ranking, rank, signals, weights_for
 from .text_analysis import similarity
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ RANKED = 1_000
 MINUTE = 60_000_000
 EMPTY_BYTES = 10_000
 """Approximate size of an empty index."""
-WEIGHTS = Weights()
 
 
 class RankedDocuments(Struct):
@@ -246,9 +244,8 @@ class ScopeIndex:
                 self._view = DocumentView(table)
             view = self._view
             visible, rest = self._visible(search, view, moment)
-            weights = replace(WEIGHTS, dense=WEIGHTS.dense * builder.trust, context=WEIGHTS.context * builder.trust)
             strengths = self._strengths(view, moment)
-            found = signals(table, view, question, vectors, visible, strengths, weights)
+            found = signals(table, view, question, vectors, visible, strengths, weights_for(view, builder.trust))
             ranking = rank(found, visible, frozenset(search.signals) or None, dict(search.weights))
         return self._ordered(ranking, search, rest)
 

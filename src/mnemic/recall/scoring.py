@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from .document_table import CONTEXT, DocumentTable
 from .document_view import K1, WINDOW, DocumentView, bm25, rarity
@@ -58,6 +59,21 @@ class Weights(Struct, frozen=True, kw_only=True):
     latest: float = 1.0
     importance: float = 0.6
     graph: float = 0.8
+
+
+LONG_TURNS = {"length": -1.7, "question": 0.4, "dense": 1.2, "context": -1.1, "session": -1.4, "number": 0.25}
+"""What is added to the weights where turns are long: chats with an assistant, with lists and code in its answers."""
+SHORT, LONG = 25, 75
+"""Mean number of terms up to which turns are short, and from which they are long."""
+
+
+def weights_for(view: DocumentView, trust: float) -> Weights:
+    """Return the weights for the length of a scope's turns; `trust` multiplies those of vectors."""
+    share = min(max((view.mean_length - SHORT) / (LONG - SHORT), 0.0), 1.0)
+    found = asdict(Weights())
+    for name, change in LONG_TURNS.items():
+        found[name] += share * change
+    return Weights(**found | {name: trust * found[name] for name in ("dense", "context")})
 
 
 class Certainty(Struct, frozen=True, kw_only=True):

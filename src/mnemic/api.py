@@ -49,7 +49,7 @@ from .images import ImageInfo
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, AuditFlags, Auditing
 from .layers.audit_verify import AuditProblem, AuditVerification
-from .layers.cipher import EncryptionKeys
+from .layers.master_key import Encryption, EncryptionKeys, MasterKey
 from .layers.restricted import Right
 from .memory import AsyncMemory, Opening, OpenOptions, Tokens, open_async
 from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
@@ -93,15 +93,15 @@ __all__ = [
     "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
     "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
     "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
-    "EmbedderError", "EncryptionKeys", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded",
-    "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError",
-    "Item", "LimitError", "Memories", "Memory", "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod",
-    "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo",
-    "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "OpenOptions", "Opening", "Overflow",
-    "RecognizerLike", "Record", "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference",
-    "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo",
-    "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder",
-    "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "EmbedderError", "Encryption", "EncryptionKeys", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts",
+    "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "Hit", "ImageInfo", "Imported",
+    "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem", "Message",
+    "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
+    "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "OpenOptions",
+    "Opening", "Overflow", "RecognizerLike", "Record", "Redacting", "Redaction", "RedactionAction", "RedactionEngine",
+    "Ref", "Reference", "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session",
+    "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
+    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
     "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
     "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "Version", "copy",
     "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",

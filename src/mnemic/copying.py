@@ -12,19 +12,21 @@ from msgspec.structs import replace
 
 from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
-from .layers.cipher import EncryptionKeys
-from .layers.encryption import METADATA_REF, EncryptLayer
+from .layers.beside import open_encrypted
+from .layers.encryption import EncryptLayer
+from .layers.encryption_metadata import METADATA_REF, store_id
+from .layers.master_key import EncryptionKeys
 from .layers.store_embedder import EMBEDDER_REF, recorded_id
 from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
-from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
+from .records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, Record, ScopePath, Stream, Value, digest
 from .store import registry
 from .store.protocol import Capability, Store, all_streams, is_empty, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
 """How many records are read at once."""
-NOTES = (EMBEDDER_KIND, ENCRYPTION_KIND)
+NOTES = (EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND)
 """Kinds of internal records about the store itself."""
 COUNTED_AT_ONCE = 1000
 """How many records are read at once for counting."""
@@ -74,7 +76,7 @@ async def copy_async(
         for (url, backend), key in zip(places, (source_key, target_key), strict=True):
             opened.append(await backend.open(url))
             if key is not None:
-                opened[-1] = layer = EncryptLayer(opened[-1], key, str(url))
+                opened[-1] = layer = await open_encrypted(opened[-1], key, str(url))
                 await layer.prepare()
             if len(opened) == 1:
                 # Before the target is opened, which may create it.
@@ -142,7 +144,7 @@ class _Copy:
         return Copied(len(streams), self.done, self.written, self.digest.hexdigest())
 
     async def _lock(self) -> None:
-        """Copy the metadata record of an encrypted store, if it is copied without its key.
+        """Copy the metadata and key records of an encrypted store, if it is copied without its key.
 
         Raises DecryptionError if that would mix encrypted and plain data, or data of different keys.
         """
@@ -150,13 +152,17 @@ class _Copy:
         (theirs,) = await self.target.read([METADATA_REF])
         if ours is None and theirs is not None:
             raise DecryptionError("the target is encrypted: copy with target_key")
-        if ours is None or (theirs is not None and theirs.data == ours.data):
+        if ours is None:
             return
-        if theirs is not None or not await is_empty(self.target) or isinstance(self.target, EncryptLayer):
+        same = theirs is not None and store_id(theirs) == store_id(ours)
+        if not same and (
+            theirs is not None or not await is_empty(self.target) or isinstance(self.target, EncryptLayer)
+        ):
             raise DecryptionError("the source is encrypted, the target in another way or not: copy with keys")
-        await self.target.write(
-            Write((Put(Record(METADATA_REF.scope, METADATA_REF.kind, METADATA_REF.key, data=ours.data), 0),))
-        )
+        async for record in scan_all(self.source, Scan(scope=ScopePath(), kinds=(ENCRYPTION_KIND,), limit=PAGE)):
+            (stored,) = await self.target.read([record.ref])
+            if stored is None or stored.data != record.data:
+                await self.target.write(Write((Put(Record(record.scope, record.kind, record.key, data=record.data)),)))
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values to copy; raises EmbedderError if the target has another embedder."""

@@ -21,8 +21,9 @@ from .errors import (
     StoreUnavailableError,
 )
 from .features.hits import to_item_of
-from .layers.cipher import EncryptionKeys
-from .layers.encryption import METADATA_REF, EncryptLayer
+from .layers.beside import open_encrypted
+from .layers.encryption_metadata import METADATA_REF
+from .layers.master_key import EncryptionKeys
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
@@ -31,6 +32,7 @@ from .records import (
     CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    FENCE_KIND,
     GUARD,
     LEASE,
     ONCE_KIND,
@@ -50,7 +52,18 @@ from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
 
-INTERNAL = (API_KEY_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS, SIGNING_KIND)
+INTERNAL = (
+    API_KEY_KIND,
+    CHAINS_KIND,
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
+    FENCE_KIND,
+    GUARD,
+    LEASE,
+    ONCE_KIND,
+    PROGRESS,
+    SIGNING_KIND,
+)
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000
 """How many records are read at most, unless the examination is deep."""
@@ -154,7 +167,7 @@ async def _look_into(
             scopes.add(stream.scope.path)
     known["records"], known["scopes"] = dict(sorted(records.items())), len(scopes)
     if known["encrypted"] and encryption_key is not None:
-        layer = EncryptLayer(store, encryption_key)
+        layer = await open_encrypted(store, encryption_key)
         await layer.prepare()
         store = layer
     sealed = known["encrypted"] and encryption_key is None

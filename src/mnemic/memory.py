@@ -30,10 +30,11 @@ from .layers.audit_chain import ChainLayer
 from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, Verification, make_checkpoint, read_checkpoint
-from .layers.cipher import EncryptionKeys, Keyring
-from .layers.encryption import EncryptLayer, check_plain, open_beside
+from .layers.beside import open_beside, open_encrypted
+from .layers.encryption import EncryptLayer, check_plain
 from .layers.history import HistoryLayer
 from .layers.index import IndexLayer
+from .layers.master_key import EncryptionKeys
 from .layers.redact import RedactLayer
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
 from .layers.served import ServedLayer
@@ -97,7 +98,7 @@ class AsyncMemory:
         url: str = "",
         embedder: Embedder | str | None = AUTO,
         companion: Companion | None = None,
-        encryption_key: EncryptionKeys | Keyring | None = None,
+        encryption_key: EncryptionKeys | EncryptLayer | None = None,
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
         signing_key: SigningKeys | None = None,
@@ -121,7 +122,10 @@ class AsyncMemory:
         self.url = url
         self._tokens = counter(tokens)
         self._backend = store
-        self._encryption = None if encryption_key is None else EncryptLayer(store, encryption_key, url)
+        self._encryption: EncryptLayer | None = None
+        if encryption_key is not None:
+            given = encryption_key
+            self._encryption = given if isinstance(given, EncryptLayer) else EncryptLayer(store, given, url)
         below: Store = self._encryption or store
         signing = StoreSigning(below, signing_key)
         chain = None if audit is None else ChainLayer(below if trail is None else trail, signing)
@@ -260,36 +264,41 @@ class AsyncMemory:
         return await self._index.reindex(progress)
 
     async def rotate(
-        self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
+        self,
+        *,
+        archives: Sequence[str] = (),
+        data_keys: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> int:
-        """Re-encrypt everything with the first key; return how many records changed.
+        """Wrap all data keys with the first key, so that the others are no longer needed; return how many changed.
 
-        Covers the store, the audit log that this memory was opened with if it has its own URL, and the
-        `archives`: URLs of archives that `forget` filled and of encrypted copies. Others are not known here, and
-        need the old key until they are rotated. Other processes may read and write meanwhile, if they have both
-        keys. If interrupted, it resumes when called again. `progress` is called, for each store, with the number
-        of records done and the total. Raises InvalidValueError if the memory was opened without a key,
-        NotFoundError for an empty archive, StoreError if others keep writing with another key.
+        No record is written. With `data_keys`, every record is also encrypted again with new data keys, and the
+        number of these records is returned. Covers the store, the audit log that this memory was opened with if it
+        has its own URL, and the `archives`: URLs of archives that `forget` filled and of encrypted copies. Others
+        are not known here, and need the old key until they are rotated. Other processes may read and write
+        meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store, with the
+        number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened without a
+        key, NotFoundError for an empty archive.
         """
         require_whole(self._store, "rotate")
         if self._encryption is None:
             raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
         urls = check_several(archives, "archives")
-        changed = await self._encryption.rotate(progress)
+        changed = await self._encryption.rotate(progress, data_keys=data_keys)
         trail = None if self._audit is None else self._audit.separate
         if isinstance(trail, EncryptLayer):
-            changed += await trail.rotate(progress)
+            changed += await trail.rotate(progress, data_keys=data_keys)
         for url in urls:
-            changed += await self._rotate_archive(url, progress)
+            changed += await self._rotate_archive(url, progress, data_keys)
         return changed
 
-    async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
+    async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None, data_keys: bool) -> int:
         archive = await open_beside(self._store, url)
         try:
             assert isinstance(archive, EncryptLayer), "beside an encrypted store everything is encrypted"
             if not await archive.holds_anything():
                 raise NotFoundError(f"there is nothing encrypted at {StoreURL.parse(url)}")
-            return await archive.rotate(progress)
+            return await archive.rotate(progress, data_keys=data_keys)
         finally:
             await archive.close()
 
@@ -515,8 +524,7 @@ def open_async(
         parsed, backend = registry.find(url)
         token_counter = counter(tokens)
         found = embedder if embedder == AUTO else find_embedder(embedder)
-        keys = None if encryption_key is None else Keyring(encryption_key)
-        if keys is not None and index is not None:
+        if encryption_key is not None and index is not None:
             raise InvalidValueError(PLAIN_INDEX)
         logged = audit_of(audit)
         signing = None if signing_key is None else signing_keys(signing_key)
@@ -531,13 +539,17 @@ def open_async(
             stack.push_async_callback(store.close)
             if clock is not None:
                 store.clock = lambda: check_time(clock(), "the clock's time")
+            encrypted: EncryptLayer | None = None
+            if encryption_key is not None:
+                encrypted = await open_encrypted(store, encryption_key, str(parsed))
+                stack.push_async_callback(encrypted.close)
             if logged is not None and isinstance(logged.store, str):
-                trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
+                trail = await open_beside(encrypted or store, logged.store)
                 stack.push_async_callback(trail.close)
                 logged = replace(logged, store=trail)
             vault = None if redaction is None else redaction.vault
             if redaction is not None and vault is not None and isinstance(vault.store, str):
-                beside = await open_beside(store if keys is None else EncryptLayer(store, keys), vault.store)
+                beside = await open_beside(encrypted or store, vault.store)
                 stack.push_async_callback(beside.close)
                 redaction = replace(redaction, vault=replace(vault, store=beside))
             memory = AsyncMemory(
@@ -546,7 +558,7 @@ def open_async(
                 str(parsed),
                 found,
                 companion,
-                keys,
+                encrypted,
                 logged,
                 index_bytes,
                 signing,

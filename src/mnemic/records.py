@@ -16,16 +16,18 @@ from .errors import InvalidValueError, UnreadableStoreError
 
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
-    "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY", "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS",
-    "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION",
-    "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
-    "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
+    "ENCRYPTION_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "JOURNAL", "KEPT", "LEASE", "MEMORY", "MESSAGE",
+    "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE",
+    "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content",
+    "digest", "digest_of", "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
 """Kind of the record, at the root, that identifies the embedder of the stored vectors."""
 ENCRYPTION_KIND = "encryption"
-"""Kind of the record, at the root, that marks a store as encrypted."""
+"""Kind of the records, at the root, that mark a store as encrypted, and hold its wrapped keys."""
+FENCE_KIND = "key-fence"
+"""Kind of a stream without records in each scope of an encrypted store, whose settings name the current data key."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""
 CHAINS_KIND = "audit-chains"
@@ -36,6 +38,8 @@ AUDIT_KINDS = (AUDIT_KIND, CHAINS_KIND)
 """Kinds of the audit log, which have no text."""
 API_KEY_KIND = "api-key"
 """Kind of the records, at the root, of the API keys of a server."""
+KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
+"""Kinds that an erasure keeps: who may use a server, and what was done; encrypted with keys of the store's own."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
 VERSION = "version"

@@ -9,8 +9,9 @@ from msgspec import field
 
 from .copying import as_copied
 from .errors import ConflictError, DecryptionError, InvalidValueError, NotFoundError, StoreError, UnreadableStoreError
-from .layers.cipher import EncryptionKeys
-from .layers.encryption import METADATA_REF, EncryptLayer
+from .layers.beside import open_encrypted
+from .layers.encryption_metadata import METADATA_REF
+from .layers.master_key import EncryptionKeys
 from .recall.index_entry import USE
 from .records import ONCE_KIND, Record, ScopePath, StreamName, Value
 from .store import registry
@@ -180,7 +181,7 @@ class _Salvage:
             raise DecryptionError(
                 f"{url} is not encrypted, or the record with its encryption is lost: salvage without a key"
             )
-        layer = EncryptLayer(self._target, key, url)
+        layer = await open_encrypted(self._target, key, url)
         await layer.prepare()
         for scope, kind in names:
             if (scope, kind) == (METADATA_REF.scope.path, METADATA_REF.kind):

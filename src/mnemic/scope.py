@@ -25,20 +25,10 @@ from .features.record_contents import readable
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .features.versions import Version, item_history, restore_item
-from .layers.encryption import open_beside
+from .layers.beside import open_beside
 from .layers.restricted import require
 from .messages import Role
-from .records import (
-    API_KEY_KIND,
-    AUDIT_KIND,
-    CHAINS_KIND,
-    EMBEDDER_KIND,
-    MEMORY,
-    SIGNING_KIND,
-    UNLISTED,
-    VERSION,
-    ScopePath,
-)
+from .records import EMBEDDER_KIND, KEPT, MEMORY, UNLISTED, VERSION, ScopePath
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
@@ -445,10 +435,8 @@ class AsyncScope:
         return removed
 
 
-UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, SIGNING_KIND, *UNLISTED)
+UNCOUNTED = (*KEPT, EMBEDDER_KIND, *UNLISTED)
 """Kinds of internal records, which are not counted."""
-KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
-"""Kinds that `erase` keeps: who may use a server, and what was done."""
 
 
 async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:

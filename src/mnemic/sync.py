@@ -30,7 +30,7 @@ from .features.versions import Version
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Auditing
 from .layers.audit_verify import AuditVerification
-from .layers.cipher import EncryptionKeys
+from .layers.master_key import EncryptionKeys
 from .layers.restricted import Right
 from .memory import AsyncMemory, Tokens, audits_inline, open_async, redacts_inline
 from .messages import Content, Message, MessageLike, Role
@@ -685,17 +685,21 @@ class Memory:
         """
         return self._driver.run(self._async.reindex(progress=progress))
 
-    def rotate(self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None) -> int:
-        """Re-encrypt everything with the first key; return how many records changed.
+    def rotate(
+        self, *, archives: Sequence[str] = (), data_keys: bool = False,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> int:
+        """Wrap all data keys with the first key, so that the others are no longer needed; return how many changed.
 
-        Covers the store, the audit log that this memory was opened with if it has its own URL, and the
-        `archives`: URLs of archives that `forget` filled and of encrypted copies. Others are not known here, and
-        need the old key until they are rotated. Other processes may read and write meanwhile, if they have both
-        keys. If interrupted, it resumes when called again. `progress` is called, for each store, with the number
-        of records done and the total. Raises InvalidValueError if the memory was opened without a key,
-        NotFoundError for an empty archive, StoreError if others keep writing with another key.
+        No record is written. With `data_keys`, every record is also encrypted again with new data keys, and the
+        number of these records is returned. Covers the store, the audit log that this memory was opened with if it
+        has its own URL, and the `archives`: URLs of archives that `forget` filled and of encrypted copies. Others
+        are not known here, and need the old key until they are rotated. Other processes may read and write
+        meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store, with the
+        number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened without a
+        key, NotFoundError for an empty archive.
         """
-        return self._driver.run(self._async.rotate(archives=archives, progress=progress))
+        return self._driver.run(self._async.rotate(archives=archives, data_keys=data_keys, progress=progress))
 
     def acting(self, *, actor: str | None = None, session: str | None = None, address: str | None = None) -> Acting:
         """Return a context manager that sets the actor for the audit log.

@@ -72,23 +72,26 @@ def reindex(store: StoreChoice, index: str, as_json: bool) -> None:
     type=STORE,
     help="Another store with the same keys: an audit trail, or an archive of what was forgotten.",
 )
+@click.option("--data-keys", is_flag=True, help="Also encrypt every record again, with new data keys.")
 @json_option
 @store_options
-def rotate(store: StoreChoice, archives: tuple[str, ...], as_json: bool) -> None:
-    """Encrypt everything again with another key.
+def rotate(store: StoreChoice, archives: tuple[str, ...], data_keys: bool, as_json: bool) -> None:
+    """Replace the key of an encrypted store.
 
-    The first key is the one to encrypt with, the others are those to read with. An audit trail or an archive at a
-    URL of its own is included only if it is named with --also. The stores stay in use meanwhile. Interrupted, it
-    continues where it was when it is run again.
+    The first key is the new one, the others are those to read with. It wraps the data keys of the store again, and
+    writes no record unless --data-keys is given. An audit trail or an archive at a URL of its own is included only if
+    it is named with --also. The stores stay in use meanwhile. Interrupted, it continues where it was when it is run
+    again.
     """
     from ..store.registry import StoreURL
 
     if store.keys is None:
         raise click.UsageError("rotate needs keys: the new one first, then the old, by --key-file or --key-env.")
     with open_store(store) as memory, progress("rotate") as show:
-        changed = memory.rotate(archives=archives, progress=show)
+        changed = memory.rotate(archives=archives, data_keys=data_keys, progress=show)
     covered = [str(StoreURL.parse(url)) for url in (store.url, *archives)]
     if as_json:
-        print_json({"records": changed, "stores": covered})
+        print_json({"records" if data_keys else "data_keys": changed, "stores": covered})
     else:
-        click.echo(f"{count(changed, 'record')} encrypted again; only the first key is needed for {', '.join(covered)}")
+        done = f"{count(changed, 'record')} encrypted" if data_keys else f"{count(changed, 'data key')} wrapped"
+        click.echo(f"{done} again; only the first key is needed for {', '.join(covered)}")

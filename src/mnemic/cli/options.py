@@ -26,8 +26,6 @@ Result = TypeVar("Result")
 
 DEBUG = "mnemic.debug"
 """Where a click context keeps whether errors show where they came from."""
-MAX_KEY = 1024
-"""How many bytes of a key file are read; a key has 32, or 44 characters."""
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 KINDS = ("message", "memory", "note", "fact", "summary", "title")
 
@@ -295,25 +293,15 @@ def names_option(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def _key_in_file(file: IO[bytes]) -> str | bytes:
-    content = file.read(MAX_KEY + 1)
-    if len(content) > MAX_KEY:
-        raise InvalidValueError(f"the key file {file.name} is longer than {MAX_KEY:,} bytes; a key has 32")
-    if len(content) == 32:
-        return content
-    try:
-        return content.decode().strip()
-    except UnicodeDecodeError:
-        raise InvalidValueError(
-            f"the key file {file.name} holds no key: 32 bytes, or 44 characters as Fernet keys have"
-        ) from None
+    from ..layers.master_key import MAX_KEY_FILE, key_in_content
+
+    return key_in_content(file.read(MAX_KEY_FILE + 1), file.name)
 
 
 def _key_in_variable(variable: str) -> str:
-    from os import environ
+    from ..layers.master_key import key_in_variable
 
-    if not environ.get(variable):
-        raise InvalidValueError(f"the environment variable {variable} is not set; it should hold a key")
-    return environ[variable]
+    return key_in_variable(variable)
 
 
 def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | bytes] | None:

@@ -16,7 +16,7 @@ import mnemic
 
 from ..checks import check_name, shown
 from ..event_loop import call, running_loop
-from ..layers.cipher import EncryptionKeys
+from ..layers.master_key import EncryptionKeys
 from ..messages import decode
 from ..records import now
 from .embedding import embedder_from, embedding_here

@@ -1,173 +1,161 @@
-"""Encryption keys and envelopes: record content, encrypted and bound to its position. No I/O.
+"""Data keys and envelopes: record content, encrypted and bound to its position. No I/O.
 
 An envelope is one byte for its type, four for the key, a random nonce of twelve, and the AES-256-GCM ciphertext
-with its tag. A record has two: the head (title, metadata, labels), which a scan without bodies needs, and the
+with its tag. A record has two: the head (title, metadata, labels, key), which a scan without bodies needs, and the
 body (text, data), which is bound to its head so that the two cannot be mixed.
 """
 
 from __future__ import annotations
 
 import os
-from base64 import b64decode
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from functools import lru_cache
+from hashlib import sha256
 from hmac import digest
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 from msgspec.structs import replace
 
 from ..checks import check_extra, to_microseconds
-from ..errors import DecryptionError, InvalidValueError
-from ..records import Record, Ref, ScopePath
+from ..errors import DecryptionError
+from ..records import ARCHIVED, EMBEDDER_KIND, KEPT, LEASE, MESSAGE, ONCE_KIND, SUMMARY, TITLE, Record, Ref, ScopePath
+from .master_key import KEY_SIZE, NAME_SIZE, NONCE, derived_key, key_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-Key: TypeAlias = str | bytes
-"""32 bytes, or their 44 base64 characters, as from `Fernet.generate_key`."""
-EncryptionKeys: TypeAlias = Key | Sequence[Key]
-"""A key, or several: the first encrypts, all of them decrypt."""
-
-OF_RECORD, LASTING = b"\x01", b"\x02"
-"""Envelope types: part of a record version, or a derived value that outlives the version."""
-NAMED, NONCE, TAG = 4, 12, 16
-"""Lengths of a key's name, a nonce, and a tag."""
+PART, LASTING, OF_CONTENT, OF_VERSION = b"\x01", b"\x02", b"\x03", b"\x04"
+"""Envelope types: head or body of a record; a derived value of any version, of one content, or of one version."""
+TAG = 16
+"""Length of a tag."""
 HEAD = "sealed"
 """Name of the encrypted head in the stored metadata."""
+CLEAR_KEYS = frozenset({MESSAGE, ARCHIVED, SUMMARY, TITLE, LEASE, ONCE_KIND, EMBEDDER_KIND, *KEPT})
+"""Kinds whose keys are random or fixed, and stored as they are; all other keys are stored as keyed hashes."""
 
 _encode = json.Encoder().encode
 _decode = json.Decoder().decode
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-class Keyring:
-    """Encrypts with the first key, and decrypts with all of them."""
+class DataKeys:
+    """The keys of one subject: some that encrypt and decrypt content, and a secret for the hashes of names.
 
-    def __init__(self, keys: EncryptionKeys) -> None:
-        """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
-        check_extra("encryption", "encryption", "cryptography")
+    Hashes reveal only equality within the subject. `version` is that of the key record.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        secret: bytes,
+        keys: Mapping[bytes, bytes],
+        version: int = 0,
+        destroyed: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """Take keys by name, of which the first encrypts, and the names of keys that were destroyed."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        given = list(keys) if isinstance(keys, list | tuple) else [keys]
-        if not given:
-            raise InvalidValueError("encryption needs a key, and got an empty list of them")
-        # The user's key is never used directly, so other uses of it cannot collide with these.
-        secrets = [key_bytes(key) for key in given]
-        self._ciphers: dict[bytes, AESGCM] = {
-            _derived_key(secret, b"mnemic name of a key", NAMED): AESGCM(_derived_key(secret, b"mnemic records", 32))
-            for secret in secrets
-        }
-        if len(self._ciphers) < len(set(secrets)):
-            raise InvalidValueError("two of the encryption keys have the same name: generate another one")
-        self._wrong = InvalidTag
-        self.first: bytes = next(iter(self._ciphers))
+        self.subject = subject
+        self.secret = secret
+        self.keys = dict(keys)
+        self.version = version
+        self.destroyed = destroyed
+        self.first: bytes = next(iter(self.keys))
         """Name of the key that encrypts."""
+        self._ciphers: dict[bytes, AESGCM] = {name: AESGCM(key) for name, key in self.keys.items()}
+        self._wrong = InvalidTag
+        self._for_labels = digest(secret, b"labels", "sha256")
+        self._for_keys = digest(secret, b"keys", "sha256")
 
-    def seal(self, content: bytes, bound: bytes, mark: bytes = OF_RECORD) -> bytes:
+    @classmethod
+    def generate(cls, subject: str, destroyed: frozenset[bytes] = frozenset()) -> DataKeys:
+        """Return new keys."""
+        name, key = new_key(destroyed)
+        return cls(subject, os.urandom(KEY_SIZE), {name: key}, 0, destroyed)
+
+    @classmethod
+    def of_secret(cls, key: str | bytes) -> DataKeys:
+        """Return the keys that are derived from a key of the user's, for what has no key record.
+
+        Raises InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`.
+        """
+        check_extra("encryption", "encryption", "cryptography")
+        secret = key_bytes(key)
+        name = derived_key(secret, b"mnemic name of a key", NAME_SIZE)
+        return cls("", derived_key(secret, b"mnemic names"), {name: derived_key(secret, b"mnemic records")})
+
+    def packed(self) -> bytes:
+        """Return the keys as they are wrapped, with the subject that they belong to."""
+        keys = b"".join(name + key for name, key in self.keys.items())
+        return sha256(self.subject.encode()).digest() + self.secret + keys
+
+    @classmethod
+    def unpacked(cls, packed: bytes, subject: str, version: int, destroyed: frozenset[bytes], what: str) -> DataKeys:
+        """Return packed keys; raises DecryptionError if they belong to another subject."""
+        size, start = NAME_SIZE + KEY_SIZE, 2 * KEY_SIZE
+        if packed[:KEY_SIZE] != sha256(subject.encode()).digest() or len(packed) < start + size:
+            raise DecryptionError(f"{what}: its data keys are those of another scope, or damaged")
+        parts = [packed[at : at + size] for at in range(start, len(packed), size)]
+        keys = {part[:NAME_SIZE]: part[NAME_SIZE:] for part in parts}
+        return cls(subject, packed[KEY_SIZE:start], keys, version, destroyed)
+
+    def seal(self, content: bytes, bound: bytes, mark: bytes = PART) -> bytes:
         """Return an envelope that can only be opened with the same `bound` data."""
         header, nonce = mark + self.first, os.urandom(NONCE)
         return header + nonce + self._ciphers[self.first].encrypt(nonce, content, header + bound)
 
     def open(self, sealed: bytes, bound: bytes, what: Record | str) -> bytes:
         """Return the content of an envelope; raises DecryptionError, which names `what` was read."""
-        name, start = key_of(sealed, what), 1 + NAMED + NONCE
+        name, start = key_of(sealed, what), 1 + NAME_SIZE + NONCE
         cipher = self._ciphers.get(name)
         if cipher is None:
-            known = ", ".join(one.hex() for one in self._ciphers)
-            raise DecryptionError(
-                f"{_named(what)} is encrypted with the key {name.hex()}, which was not given; given: {known}"
-            )
+            raise UnknownDataKeyError(what, name)
         try:
-            return cipher.decrypt(sealed[1 + NAMED : start], sealed[start:], sealed[: 1 + NAMED] + bound)
+            return cipher.decrypt(sealed[1 + NAME_SIZE : start], sealed[start:], sealed[: 1 + NAME_SIZE] + bound)
         except self._wrong:
             raise DecryptionError(
                 f"{_named(what)} cannot be decrypted: it was modified in the store, or moved from elsewhere"
             ) from None
 
-
-class RecordCipher:
-    """Encrypts and decrypts record content."""
-
-    def __init__(self, keys: Keyring) -> None:
-        self.keys = keys
-
-    def seal(self, record: Record, labels: dict[str, str]) -> Record:
-        """Return a record encrypted for the store below, with `labels` in place of its own."""
-        clear = _clear_fields(record)
-        head = self.keys.seal(_encode((record.title, record.meta, record.labels)), b"head" + clear)
-        body = self.keys.seal(_encode((record.text, record.data)), _bound_to(head, clear))
-        return replace(
-            record,
-            seq=0,
-            version=0,
-            text=None,
-            title=None,
-            data=b2a_base64(body, newline=False).decode(),
-            meta={HEAD: b2a_base64(head, newline=False).decode()},
-            labels=labels,
-            updated=None,
-            derived={name: self.seal_derived(record.ref, name, value) for name, value in record.derived.items()},
-        )
-
-    def open(self, record: Record, *, bodies: bool = True) -> Record:
-        """Return the decrypted record, text and data only with `bodies`; raises DecryptionError.
-
-        Derived values that cannot be decrypted are omitted, since they can be recomputed.
-        """
-        clear, head = _clear_fields(record), head_of(record)
-        title, meta, labels = _decode(self.keys.open(head, b"head" + clear, record))
-        text = data = None
-        if bodies:
-            text, data = _decode(self.keys.open(_unpacked(record.data, record), _bound_to(head, clear), record))
-        derived = {name: self._open_derived(record, name, value) for name, value in record.derived.items()}
-        return replace(
-            record,
-            text=text,
-            title=title,
-            data=data,
-            meta=meta,
-            labels=labels,
-            derived={name: value for name, value in derived.items() if value is not None},
-        )
-
-    def seal_derived(self, ref: Ref, name: str, value: bytes, mark: bytes = OF_RECORD) -> bytes:
-        """Return a derived value encrypted for the store below."""
-        return self.keys.seal(value, _derived_name(ref, name), mark)
-
-    def _open_derived(self, record: Record, name: str, value: bytes) -> bytes | None:
-        try:
-            return self.keys.open(value, _derived_name(record.ref, name), record)
-        except DecryptionError:
-            return None
-
-
-class LabelHasher:
-    """Maps labels to keyed hashes, which reveal only equality within a tenant.
-
-    A tenant is the first segment of a scope. Between tenants not even equality is visible.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._of_tenant = lru_cache(maxsize=10_000)(lambda tenant: digest(key, tenant.encode(), "sha256"))
-
-    def hashed(self, scope: ScopePath, labels: dict[str, str]) -> dict[str, str]:
+    def hashed_labels(self, labels: dict[str, str]) -> dict[str, str]:
         """Return the labels of a record as they are stored."""
-        tenant = tenant_of(scope)
-        return {self.name(tenant, name): self.value(tenant, name, text) for name, text in labels.items()}
+        return {self.label_name(name): self.label_value(name, text) for name, text in labels.items()}
 
-    def name(self, tenant: str, name: str) -> str:
+    def label_name(self, name: str) -> str:
         """Return the hash of a label's name."""
-        return digest(self._of_tenant(tenant), b"name " + _bytes(name), "sha256")[:8].hex()
+        return digest(self._for_labels, b"name " + _bytes(name), "sha256")[:8].hex()
 
-    def value(self, tenant: str, name: str, text: str) -> str:
+    def label_value(self, name: str, text: str) -> str:
         """Return the hash of a label's value."""
         # Names contain no NUL, so the encoding is unambiguous.
         message = b"value " + _bytes(name) + b"\0" + text.encode()
-        return digest(self._of_tenant(tenant), message, "sha256")[:16].hex()
+        return digest(self._for_labels, message, "sha256")[:16].hex()
+
+    def hashed_key(self, kind: str, key: str) -> str:
+        """Return the key of a record as it is stored."""
+        if kind in CLEAR_KEYS:
+            return key
+        return digest(self._for_keys, _bytes(kind) + b"\0" + _bytes(key), "sha256")[:16].hex()
+
+
+class UnknownDataKeyError(DecryptionError):
+    """An envelope names a data key that is not known; it may be new, or destroyed."""
+
+    def __init__(self, what: Record | str, name: bytes) -> None:
+        super().__init__(
+            f"{_named(what)} is encrypted with a data key, {name.hex()}, that its scope does not have: it was "
+            "modified, or its key record was lost"
+        )
+        self.name = name
+
+
+def new_key(taken: frozenset[bytes] | Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return a new data key and its name, which none of `taken` has."""
+    while (name := os.urandom(NAME_SIZE)) in taken:
+        pass
+    return name, os.urandom(KEY_SIZE)
 
 
 def _bytes(name: str) -> bytes:
@@ -175,35 +163,83 @@ def _bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")
 
 
-def tenant_of(scope: ScopePath) -> str:
-    """Return the first segment of a scope; empty for the root."""
-    return scope.path.partition("/")[0]
+def key_of(sealed: bytes, what: Record | str) -> bytes:
+    """Return the key name of an envelope; raises DecryptionError if it is not an envelope."""
+    if len(sealed) < 1 + NAME_SIZE + NONCE + TAG or not PART <= sealed[:1] <= OF_VERSION:
+        raise DecryptionError(f"{_named(what)} is not encrypted, or is damaged")
+    return sealed[1 : 1 + NAME_SIZE]
 
 
-def key_bytes(key: object) -> bytes:
-    """Return the 32 bytes of a key; raises InvalidValueError, which never shows the key."""
-    if isinstance(key, bytes | bytearray) and len(key) == 32:
-        return bytes(key)
-    if isinstance(key, str | bytes | bytearray):
-        text = key.encode() if isinstance(key, str) else bytes(key)
-        try:
-            found = b64decode(text.translate(_URL_SAFE), validate=True)
-        except ValueError:
-            found = b""
-        if len(text) == 44 and len(found) == 32:
-            return found
-    size = f" of length {len(key)}" if isinstance(key, str | bytes | bytearray) else ""
-    raise InvalidValueError(
-        "an encryption key is 32 random bytes, or their 44 base64 characters, as cryptography's "
-        f"Fernet.generate_key() makes them; given was a value of the type {type(key).__name__}{size}"
+# ---------------------------------------------------------------- records
+
+
+def seal_record(keys: DataKeys, record: Record) -> Record:
+    """Return a record encrypted for the store below, with its key and labels hashed."""
+    key = keys.hashed_key(record.kind, record.key)
+    named = record.key if key != record.key else None
+    labels = keys.hashed_labels(record.labels) if record.labels else {}
+    placed = replace(record, key=key, labels=labels)
+    clear = _clear_fields(placed)
+    head = keys.seal(_encode((record.title, record.meta, record.labels, named)), b"head" + clear)
+    body = keys.seal(_encode((record.text, record.data)), _bound_to(head, clear))
+    return replace(
+        placed,
+        seq=0,
+        version=0,
+        text=None,
+        title=None,
+        data=b2a_base64(body, newline=False).decode(),
+        meta={HEAD: b2a_base64(head, newline=False).decode()},
+        updated=None,
+        derived={
+            name: keys.seal(value, _derived_name(placed.ref, name) + head[-TAG:], OF_CONTENT)
+            for name, value in record.derived.items()
+        },
     )
 
 
-def key_of(sealed: bytes, what: Record | str) -> bytes:
-    """Return the key name of an envelope; raises DecryptionError if it is not an envelope."""
-    if len(sealed) < 1 + NAMED + NONCE + TAG or sealed[:1] not in (OF_RECORD, LASTING):
-        raise DecryptionError(f"{_named(what)} is not encrypted, or is damaged")
-    return sealed[1 : 1 + NAMED]
+def open_record(keys: DataKeys | None, record: Record, *, bodies: bool = True) -> Record:
+    """Return the decrypted record, text and data only with `bodies`; raises DecryptionError.
+
+    Derived values that cannot be decrypted are omitted, since they can be recomputed.
+    """
+    clear, head = _clear_fields(record), head_of(record)
+    if keys is None:
+        raise UnknownDataKeyError(record, key_of(head, record))
+    title, meta, labels, key = _decode(keys.open(head, b"head" + clear, record))
+    text = data = None
+    if bodies:
+        text, data = _decode(keys.open(_unpacked(record.data, record), _bound_to(head, clear), record))
+    derived = {name: _open_derived(keys, record, head, name, value) for name, value in record.derived.items()}
+    return replace(
+        record,
+        key=record.key if key is None else key,
+        text=text,
+        title=title,
+        data=data,
+        meta=meta,
+        labels=labels,
+        derived={name: value for name, value in derived.items() if value is not None},
+    )
+
+
+def seal_derived(keys: DataKeys, ref: Ref, name: str, value: bytes, version: int | None) -> bytes:
+    """Return a derived value of a record below, encrypted; valid at that version, or with None at any."""
+    if version is None:
+        return keys.seal(value, _derived_name(ref, name), LASTING)
+    return keys.seal(value, _derived_name(ref, name) + version.to_bytes(8), OF_VERSION)
+
+
+def _open_derived(keys: DataKeys, record: Record, head: bytes, name: str, value: bytes) -> bytes | None:
+    mark, bound = value[:1], _derived_name(record.ref, name)
+    if mark == OF_CONTENT:
+        bound += head[-TAG:]
+    elif mark == OF_VERSION:
+        bound += record.version.to_bytes(8)
+    try:
+        return keys.open(value, bound, record)
+    except DecryptionError:
+        return None
 
 
 def head_of(record: Record) -> bytes:
@@ -227,7 +263,10 @@ def _clear_fields(record: Record) -> bytes:
     # Some stores have no negative zero.
     importance = None if record.importance is None else record.importance + 0.0
     times = (_micros(record.expires), _micros(record.valid_from), _micros(record.valid_to))
-    return _encode((record.scope.path, record.kind, record.key, record.weight, importance, record.pinned, *times))
+    labels = sorted(record.labels.items()) if record.labels else None
+    return _encode(
+        (record.scope.path, record.kind, record.key, record.weight, importance, record.pinned, *times, labels)
+    )
 
 
 def _micros(time: datetime | None) -> int | None:
@@ -242,8 +281,9 @@ def _derived_name(ref: Ref, name: str) -> bytes:
     return b"derived" + _encode((ref.scope.path, ref.kind, ref.key, name))
 
 
-def _derived_key(secret: bytes, purpose: bytes, length: int) -> bytes:
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    return HKDF(SHA256(), length, None, purpose).derive(secret)
+def subject_of(scope: ScopePath, level: int) -> str:
+    """Return the path of the subject of a scope: its first `level` segments."""
+    path = scope.path
+    if path.count("/") < level:
+        return path if level else ""
+    return "/".join(path.split("/", level)[:level])

@@ -1,131 +1,39 @@
 """The encryption layer: encrypts record content on the way down and decrypts it on the way up.
 
 Encrypted: text, title, data, metadata, labels and every derived value, because index entries and vectors reveal
-the text. In clear: scope, kind, key, order, weight, importance, pin and times, so the store still handles limits,
-expiry and order. Labels are looked up by keyed hashes; other conditions on encrypted fields are evaluated here,
-on decrypted records.
+the text. In clear: scope, kind, order, weight, importance, pin and times, so the store still handles limits, expiry
+and order. Keys and labels are looked up by keyed hashes; other conditions on encrypted fields are evaluated here, on
+decrypted records.
 
-A metadata record marks the store as encrypted. It holds the key of the label hashes, which must survive a rotation of
-keys: it is random, created with the first write, and encrypted like any value. The record also lists the names of
-derived values, so that a rotation finds them.
+Each subject, the first segments of a scope, has its own data keys. A fence in each scope, a stream without records
+whose settings name the data key, is expected by every write that encrypts: once it is gone or names another key, a
+process that has cached the old key can no longer write with it, so no acknowledged write is lost when a key is
+destroyed.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Sequence
-from copy import copy
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
-from ..errors import ConflictError, DecryptionError, InvalidValueError
-from ..event_loop import Portal, off_loop, pause, running_loop
-from ..records import ENCRYPTION_KIND, Record, Ref, ScopePath, Stream
-from ..store import registry
+from ..errors import ConflictError, DecryptionError, InvalidValueError, SettingsChangedError, StoreBusyError
+from ..event_loop import off_loop, pause
+from ..records import FENCE_KIND, KEPT, Record, Ref, ScopePath, Stream
 from ..store.matching import matches
-from ..store.protocol import Capability, Page, Store, is_empty
-from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, StreamScan, Write, place_of
-from ..store.registry import Backend, StoreURL
-from ..store.retry import once_ref
-from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
+from ..store.protocol import Capability, Page, Store, all_streams
+from ..store.query import Condition, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
+from ..store.retry import ATTEMPTS
+from .cipher import CLEAR_KEYS, DataKeys, UnknownDataKeyError, open_record
+from .data_keys import KeyRecords
+from .encrypted_ops import OpCipher, split_conditions
+from .encryption_metadata import MAX_WAIT, METADATA_REF, is_internal
 from .layer import Layer, filtered_scan
-from .restricted import require_whole
+from .master_key import EncryptionKeys, MasterKeys, encryption_of
 
-METADATA_REF = Ref(ScopePath(), ENCRYPTION_KIND, "current")
-"""Ref of the metadata record; hidden from callers above."""
-MAX_WAIT = 10.0
-"""How many seconds to wait for others who read or write the metadata record."""
 MANY_RECORDS, MANY_CHARACTERS = 256, 500_000
 """From how many records or characters the work runs in a thread instead of blocking the event loop."""
-
-_LABEL_KEY = b"key of the labels"
-
-
-class Metadata(Struct, frozen=True):
-    """Content of the metadata record: the key of the label hashes, and the names of derived values."""
-
-    version: int
-    sealed_key: bytes
-    key: bytes
-    labels: LabelHasher
-    derived: frozenset[str]
-
-
-class MetadataRecord:
-    """Reads, creates and changes the metadata record of a store."""
-
-    def __init__(self, store: Store, keys: Keyring, url: str = "") -> None:
-        self._name = url or "the store"
-        self._store = store
-        self._keys = keys
-        self._known: Metadata | None = None
-        self._busy = False
-
-    async def load(self, *, again: bool = False) -> Metadata | None:
-        """Return its content, None if there is none yet; raises DecryptionError."""
-        if self._known is None or again:
-            (record,) = await self._store.read([METADATA_REF])
-            self._known = None if record is None else self._decode(record)
-        return self._known
-
-    async def ensure(self, names: set[str]) -> Metadata:
-        """Return its content, created if there is none, with these names of derived values.
-
-        Raises DecryptionError if the store has records but no metadata record: they are not encrypted.
-        """
-        since = time.monotonic()
-        while (known := self._known) is None or not names <= known.derived:
-            # Of several first writers, one reads and the others wait, but not forever.
-            if self._busy and time.monotonic() - since < MAX_WAIT:
-                await pause()
-                continue
-            self._busy = True
-            try:
-                if (known := await self.load(again=True)) is None:
-                    await self.check()
-                    await self._write(os.urandom(32), names, 0)
-                elif not names <= known.derived:
-                    await self._write(known.key, names | known.derived, known.version)
-                await self.load(again=True)
-            finally:
-                self._busy = False
-        return known
-
-    async def check(self) -> None:
-        """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted."""
-        if await self.load() is not None:
-            return
-        if not await is_empty(self._store) and await self.load(again=True) is None:
-            raise DecryptionError(
-                f"{self._name} holds records that are not encrypted: copy them to an empty store, with a key"
-            )
-
-    async def rotate(self) -> None:
-        """Encrypt the key of the label hashes with the first key."""
-        while (known := await self.load(again=True)) is not None:
-            if key_of(known.sealed_key, self._name) == self._keys.first:
-                return
-            await self._write(known.key, known.derived, known.version)
-
-    async def _write(self, key: bytes, names: set[str] | frozenset[str], version: int) -> None:
-        """Write the metadata record, unless another writer was faster."""
-        sealed = b64encode(self._keys.seal(key, _LABEL_KEY)).decode()
-        data = {"format": 1, "labels": sealed, "derived": sorted(names)}
-        record = Record(METADATA_REF.scope, METADATA_REF.kind, METADATA_REF.key, data=data)
-        try:
-            await self._store.write(Write((Put(record, version),)))
-        except ConflictError:
-            return
-
-    def _decode(self, record: Record) -> Metadata:
-        data: Any = record.data
-        sealed = b64decode(data["labels"])
-        key = self._keys.open(sealed, _LABEL_KEY, self._name)
-        return Metadata(record.version, sealed, key, LabelHasher(key), frozenset(data["derived"]))
 
 
 async def check_plain(store: Store, url: str) -> None:
@@ -141,11 +49,32 @@ async def check_plain(store: Store, url: str) -> None:
 class EncryptLayer(Layer):
     """Hides record content from anyone who can read the store below."""
 
-    def __init__(self, below: Store, keys: EncryptionKeys | Keyring, url: str = "") -> None:
-        """Take one key or several, of which the first encrypts; raises InvalidValueError for an invalid key."""
+    def __init__(
+        self, below: Store, keys: EncryptionKeys | MasterKeys, url: str = "", *,
+        subject_level: int | None = None, key_store: Store | None = None,
+    ) -> None:  # fmt: skip
+        """Take master keys, of which the first wraps, and the open key store, if there is one.
+
+        Raises InvalidValueError for an invalid key.
+        """
         super().__init__(below)
-        self._cipher = RecordCipher(keys if isinstance(keys, Keyring) else Keyring(keys))
-        self._metadata = MetadataRecord(below, self._cipher.keys, url)
+        if not isinstance(keys, MasterKeys):
+            given = encryption_of(keys)
+            keys, subject_level = MasterKeys(given.key), given.subject_level
+            if given.key_store is not None and key_store is None:
+                raise InvalidValueError("a key store is opened by open_encrypted, not by EncryptLayer")
+        self.masters = keys
+        self._key_store = key_store
+        self._owns_key_store = True
+        self._mending: set[str] = set()
+        self._records = KeyRecords(below, keys, url or "the store", subject_level, key_store)
+
+    def beside(self, store: Store) -> EncryptLayer:
+        """Return a layer over another store, such as an archive, with the same master keys and key store."""
+        layer = EncryptLayer(store, self.masters, key_store=self._key_store)
+        layer._owns_key_store = False
+        layer._records.new_level = self._records.level
+        return layer
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -154,50 +83,182 @@ class EncryptLayer(Layer):
 
     async def prepare(self) -> None:
         """Raise DecryptionError if the store below has other keys, or is not encrypted."""
-        await self._metadata.check()
+        await self._records.check()
 
     async def holds_anything(self) -> bool:
         """Return whether the store below contains encrypted data."""
-        return await self._metadata.load(again=True) is not None
+        return await self._records.load(again=True) is not None
+
+    async def close(self) -> None:
+        try:
+            if self._key_store is not None and self._owns_key_store:
+                await self._key_store.close()
+        finally:
+            await super().close()
+
+    # ------------------------------------------------------------ writing
 
     async def write(self, write: Write) -> list[Outcome]:
         names: set[str] = set()
+        encrypts = drops = False
         count = size = 0
         for op in write.ops:
+            scope, kind, _ = place_of(op)
+            if is_internal(scope, kind):
+                raise InvalidValueError(f"the kind {kind!r} at {scope.path!r} is reserved for encryption")
             if isinstance(op, Put):
                 names.update(op.record.derived)
                 count, size = count + 1, size + len(op.record.text or "")
+                encrypts = encrypts or kind not in KEPT
             elif isinstance(op, Derive) and op.value is not None:
                 names.add(op.name)
                 count += 1
-            if place_of(op)[:2] == (METADATA_REF.scope, METADATA_REF.kind):
-                raise InvalidValueError(f"the kind {ENCRYPTION_KIND!r} at the root is reserved for encryption")
-        if not count:
+                encrypts = encrypts or kind not in KEPT
+            elif isinstance(op, Purge) and op.drop:
+                drops = True
+        if not write.ops:
             return await self._below.write(write)
-        labels = (await self._metadata.ensure(names)).labels
+        scope = place_of(write.ops[0])[0]
+        metadata = await (self._records.ensure(names) if count else self._records.load())
+        if metadata is None:
+            return await self._below.write(write)  # there is nothing encrypted that it could concern
+        subject = self._records.subject_of(metadata, scope)
+        fenced = encrypts and Capability.ATOMIC in self._below.capabilities
+        for _ in range(ATTEMPTS):
+            keys = await (self._records.ensure_keys(subject) if encrypts else self._records.find(subject))
+            mapping = OpCipher(keys, metadata.keys)
 
-        def encrypt() -> tuple[Op, ...]:
-            return tuple(self._encrypted(op, labels) for op in write.ops)
+            def encrypt(mapping: OpCipher = mapping) -> list[Op]:
+                return list(map(mapping.down, write.ops))
 
-        ops = await off_loop(encrypt) if count > MANY_RECORDS or size > MANY_CHARACTERS else encrypt()
-        digest = write.digest
-        if digest is not None and (once := once_ref(write)) is not None:
-            # In clear, it would let an attacker confirm a guess of the content.
-            digest = labels.value(tenant_of(once.scope), once.kind, digest)
-        return await self._below.write(replace(write, ops=ops, digest=digest))
+            ops = await off_loop(encrypt) if count > MANY_RECORDS or size > MANY_CHARACTERS else encrypt()
+            if fenced and keys is not None:
+                ops.insert(0, Expect(scope, FENCE_KIND, settings=keys.first.hex()))
+            elif drops and not count and Capability.ATOMIC in self._below.capabilities:
+                # It is made again by whoever writes here next; until then, nothing names the scope.
+                ops.append(Purge(scope, FENCE_KIND, drop=True))
+            hashed = write.digest
+            if hashed is not None:
+                # In clear, it would let an attacker confirm a guess of the content.
+                hashed = (keys if encrypts and keys is not None else metadata.keys).label_value("once", hashed)
+            try:
+                outcomes = await self._below.write(replace(write, ops=tuple(ops), digest=hashed))
+            except SettingsChangedError as error:
+                if not (fenced and keys is not None and await self._mend_fence(scope, keys, error)):
+                    raise
+                continue
+            except ConflictError as error:
+                raise mapping.explained(error) from None
+            shown = outcomes[1:] if fenced else outcomes[: len(write.ops)]
+            return [mapping.up(outcome) for outcome in shown]
+        raise StoreBusyError(f"the data key of scope {scope.path!r} was changed {ATTEMPTS} times while it was used")
+
+    async def _mend_fence(self, scope: ScopePath, keys: DataKeys, error: SettingsChangedError) -> bool:
+        """Make the fence of a scope name the current key; return False if the error is not about the fence.
+
+        Of several writers to a new scope, one makes the fence and the others wait, but not forever.
+        """
+        if scope.path in self._mending:
+            since = time.monotonic()
+            while scope.path in self._mending and time.monotonic() - since < MAX_WAIT:
+                await pause()
+            return True
+        self._mending.add(scope.path)
+        try:
+            return await self._mend(scope, keys, error)
+        finally:
+            self._mending.discard(scope.path)
+
+    async def _mend(self, scope: ScopePath, keys: DataKeys, error: SettingsChangedError) -> bool:
+        stored = await self._fence(scope)
+        if stored is not None and stored.settings == keys.first.hex() and error.settings != stored.settings:
+            # It is the caller's conflict; or the fence was mended meanwhile, and the next attempt succeeds.
+            return FENCE_KIND in str(error)
+        # The fence stands before the key is looked at again: whoever destroys the key looks for fences afterwards.
+        current = await self._records.reload(keys.subject) or await self._records.ensure_keys(keys.subject)
+        name = current.first.hex()
+        if stored is None or stored.settings != name:
+            expected = Expect(scope, FENCE_KIND, settings=None if stored is None else stored.settings)
+            try:
+                await self._below.write(Write((expected, Touch(scope, FENCE_KIND, settings=name))))
+            except ConflictError:
+                return True
+            await self._records.reload(keys.subject)
+        return True
+
+    async def _fence(self, scope: ScopePath) -> Stream | None:
+        page = await self._below.streams(StreamScan(scope=scope, kinds=(FENCE_KIND,), below=False, empty=True))
+        return page.items[0] if page.items else None
+
+    # ------------------------------------------------------------ reading
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        return await self._decrypted(await self._below.read(refs))
+        visible = [ref for ref in refs if not is_internal(ref.scope, ref.kind)]
+        found = dict(zip(visible, await self._read(visible, {}), strict=True))
+        return [found.get(ref) for ref in refs]
+
+    async def _read(self, refs: list[Ref], known: dict[str, DataKeys | None]) -> list[Record | None]:
+        """Read records; `known` has the keys of subjects that were just loaded."""
+        hashed: list[Ref] = []
+        used: dict[str, DataKeys | None] = {}
+        metadata = await self._records.load()
+        for ref in refs:
+            if metadata is None or ref.kind in CLEAR_KEYS:
+                hashed.append(ref)
+                continue
+            subject = self._records.subject_of(metadata, ref.scope)
+            if subject not in used:
+                used[subject] = known[subject] if subject in known else await self._records.find(subject)
+            keys = used[subject]
+            hashed.append(ref if keys is None else Ref(ref.scope, ref.kind, keys.hashed_key(ref.kind, ref.key)))
+        found = await self._decrypted(await self._below.read(hashed))
+        missed = {
+            self._records.subject_of(metadata, ref.scope)
+            for ref, record in zip(refs, found, strict=True)
+            if record is None and metadata is not None and ref.kind not in CLEAR_KEYS
+        }
+        # Another process may have destroyed the keys, and written again with others.
+        stale = {subject: keys for subject in missed - known.keys() if (keys := used[subject]) is not None}
+        fresh = {subject: await self._records.reload(subject) for subject in stale}
+        if any(fresh[subject] is not keys for subject, keys in stale.items()):
+            return await self._read(refs, known | fresh)
+        return found
 
     async def scan(self, scan: Scan) -> Page[Record]:
         """Pass on the conditions that the store below can evaluate, decrypt, and evaluate the others."""
-        by_label = any(test.field.startswith("labels.") for test in scan.where)
-        metadata = await self._metadata.load() if by_label else None
-        below, here = _split(scan, None if metadata is None else metadata.labels)
+        needs_keys = any(test.field == "key" or test.field.startswith("labels.") for test in scan.where)
+        subject, keys = await self._keys_for(scan) if needs_keys else (None, None)
+        while True:
+            page = await self._scan(scan, keys)
+            # Another process may have destroyed the keys, and written again with others.
+            if keys is None or subject is None or (page.items and self._records.cached(subject) is keys):
+                return page
+            fresh = await self._records.reload(subject)
+            if fresh is keys:
+                return page
+            keys = fresh
+
+    async def _keys_for(self, scan: Scan) -> tuple[str | None, DataKeys | None]:
+        """Return the keys that all records of a scan have, with their subject unless they are the store's own."""
+        metadata = await self._records.load()
+        if metadata is None:
+            return None, None
+        if scan.kinds and set(scan.kinds) <= set(KEPT):
+            return None, metadata.keys
+        one = not scan.below or len(scan.scope.segments) >= metadata.fixed.level
+        if not one or not scan.kinds or any(kind in KEPT for kind in scan.kinds):
+            return None, None
+        subject = self._records.subject_of(metadata, scan.scope)
+        return subject, await self._records.find(subject)
+
+    async def _scan(self, scan: Scan, keys: DataKeys | None) -> Page[Record]:
+        below, here, hashed = split_conditions(scan, keys)
         bodies = scan.bodies or any(test.field.startswith("data.") for test in here)
 
         async def decrypt(records: Sequence[Record]) -> list[Record | None]:
             found = await self._decrypted(records, bodies=bodies)
+            if hashed:
+                found = await self._checked(records, found, hashed)
             return [_stripped(one, scan) if one is not None and matches(one, here) else None for one in found]
 
         inner = replace(scan, where=tuple(below), bodies=bodies)
@@ -206,137 +267,116 @@ class EncryptLayer(Layer):
         page = await self._below.scan(inner)
         return Page(tuple(one for one in await decrypt(page.items) if one is not None), page.cursor)
 
+    async def _checked(
+        self, records: Sequence[Record], found: list[Record | None], hashed: list[Condition]
+    ) -> list[Record | None]:
+        """Drop records that were found by a hash and do not match; raises DecryptionError if they never did.
+
+        A record may have changed between the look at the index of the store below and the record itself.
+        """
+        wrong = [n for n, one in enumerate(found) if one is not None and not matches(one, hashed)]
+        for n, now in zip(wrong, await self._below.read([records[n].ref for n in wrong]), strict=True):
+            if now is not None and now.version == records[n].version:
+                raise DecryptionError(
+                    f"the store returned {now.kind} {now.key!r} in scope {now.scope.path!r} for a label that it does "
+                    "not have: the label index was modified"
+                )
+            found[n] = None
+        return found
+
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         page = await self._below.streams(scan)
-        visible = (s for s in page.items if (s.scope, s.kind) != (METADATA_REF.scope, METADATA_REF.kind))
-        return Page(tuple(visible), page.cursor)
+        return Page(tuple(s for s in page.items if not is_internal(s.scope, s.kind)), page.cursor)
 
-    async def rotate(self, progress: Callable[[int, int], object] | None = None) -> int:
-        """Re-encrypt with the first key everything that has another; return how many records changed.
+    async def _decrypted(self, records: Sequence[Record | None], *, bodies: bool = True) -> list[Record | None]:
+        """Return decrypted records; None for internal ones, and those whose key was destroyed by an erasure."""
+        seen = [r for r in records if r is not None and not is_internal(r.scope, r.kind)]
+        if not seen:
+            return [None] * len(records)
+        metadata = await self._records.load() or await self._records.load(again=True)
+        if metadata is None:
+            raise DecryptionError("the store has records, but no longer the record of its encryption")
+        keys: dict[str, DataKeys | None] = {}
+        for scope in dict.fromkeys(record.scope for record in seen):
+            subject = self._records.subject_of(metadata, scope)
+            keys[scope.path] = self._records.cached(subject) or await self._records.find(subject)
 
-        Other processes may read and write meanwhile, if they have both keys. If interrupted, it resumes when
-        called again.
+        def decrypt(record: Record | None) -> Record | None | UnknownDataKeyError:
+            if record is None or is_internal(record.scope, record.kind):
+                return None
+            of = metadata.keys if record.kind in KEPT else keys[record.scope.path]
+            try:
+                return open_record(of, record, bodies=bodies)
+            except UnknownDataKeyError as error:
+                return error
+
+        size = sum(len(record.data or "") for record in seen if isinstance(record.data, str)) if bodies else 0
+        many = size > MANY_CHARACTERS or len(records) > MANY_RECORDS
+        found = await off_loop(lambda: list(map(decrypt, records))) if many else list(map(decrypt, records))
+        for n, (record, one) in enumerate(zip(records, found, strict=True)):
+            if isinstance(one, UnknownDataKeyError):
+                assert record is not None, "an absent record has no key"
+                found[n] = await self._open_again(record, self._records.subject_of(metadata, record.scope), one, bodies)
+        return found  # type: ignore[return-value]
+
+    async def _open_again(
+        self, record: Record, subject: str, error: UnknownDataKeyError, bodies: bool
+    ) -> Record | None:
+        """Decrypt a record whose key was not known; None if it was destroyed."""
+        if record.kind in KEPT:
+            metadata = await self._records.load(again=True)
+            keys = None if metadata is None else metadata.keys
+        else:
+            keys = self._records.cached(subject)
+            if keys is None or error.name not in keys.keys:
+                keys = await self._records.reload(subject)
+        if keys is not None and error.name in keys.keys:
+            return open_record(keys, record, bodies=bodies)
+        if error.name in (await self._records.destroyed(subject) if keys is None else keys.destroyed):
+            return None
+        raise error
+
+    # ------------------------------------------------------------ keys
+
+    async def destroy(self, scope: ScopePath) -> int:
+        """Destroy the data keys of a scope and those below it; return how many subjects have lost theirs.
+
+        It is for an erasure, which calls it after it has purged the scope, and then purges the scope again: what
+        others wrote in between has the destroyed key. From then on nothing that was encrypted with it can be read
+        anywhere, and is treated as absent; other processes go on with a new key, and lose nothing that they write.
+        A scope below the level of subjects shares the key of its subject: nothing is destroyed then, and 0 returned.
+        """
+        metadata = await self._records.load(again=True)
+        if metadata is None:
+            return 0
+        depth = len(scope.segments)
+        subjects: list[str] = []
+        if depth == metadata.fixed.level:
+            subjects = [scope.path]
+        elif depth < metadata.fixed.level:
+            subjects = await self._records.subjects(scope)
+        # Keys first: a writer whose fence is found missing looks for the key, and must not find it.
+        destroyed = [await self._records.destroy(subject) for subject in subjects]
+        await self.drop_fences(scope)
+        return sum(destroyed)
+
+    async def drop_fences(self, scope: ScopePath) -> None:
+        """Make every process look for the current key of a scope, and of those below it, before it writes there."""
+        fences = all_streams(self._below, StreamScan(scope=scope, kinds=(FENCE_KIND,), empty=True))
+        for stream in [stream async for stream in fences]:
+            await self._below.write(Write((Purge(stream.scope, FENCE_KIND, drop=True),)))
+
+    async def rotate(self, progress: Callable[[int, int], object] | None = None, *, data_keys: bool = False) -> int:
+        """Wrap all data keys with the first master key; return how many key records changed.
+
+        With `data_keys`, also re-encrypt every record with new data keys, and return how many records changed.
+        Other processes may read and write meanwhile. If interrupted, it resumes when called again.
         """
         from .key_rotation import KeyRotation
 
-        return await KeyRotation(self._below, self._cipher, self._metadata, progress).run()
-
-    async def _decrypted(self, records: Sequence[Record | None], *, bodies: bool = True) -> list[Record | None]:
-        """Return decrypted records; None for the metadata record."""
-
-        def decrypt() -> list[Record | None]:
-            return [
-                None if record is None or _is_metadata(record) else self._cipher.open(record, bodies=bodies)
-                for record in records
-            ]
-
-        size = sum(len(record.data or "") for record in records if record is not None) if bodies else 0
-        return await off_loop(decrypt) if size > MANY_CHARACTERS or len(records) > MANY_RECORDS else decrypt()
-
-    def _encrypted(self, op: Op, labels: LabelHasher) -> Op:
-        if isinstance(op, Put):
-            record = op.record
-            hashed = labels.hashed(record.scope, record.labels) if record.labels else {}
-            # It is longer now, and was checked before.
-            sealed = copy(op)
-            force_setattr(sealed, "record", self._cipher.seal(record, hashed))
-            return sealed
-        if isinstance(op, Derive) and op.value is not None:
-            mark = LASTING if op.version is None else OF_RECORD
-            return replace(op, value=self._cipher.seal_derived(op.ref, op.name, op.value, mark))
-        return op
-
-
-def _split(scan: Scan, labels: LabelHasher | None) -> tuple[list[Condition], list[Condition]]:
-    """Split the conditions into those that the store below can evaluate, and the others."""
-    below: list[Condition] = []
-    here: list[Condition] = []
-    tenant = tenant_of(scan.scope) if scan.scope.path or not scan.below else None
-    for test in scan.where:
-        group, _, name = test.field.partition(".")
-        if test.field in FIELDS:
-            below.append(test)
-        elif group == "labels" and test.op in ("eq", "ne", "in") and labels is not None and tenant is not None:
-            below.append(_hashed(test, labels, tenant, name))
-        else:
-            here.append(test)
-    return below, here
-
-
-def _hashed(test: Condition, labels: LabelHasher, tenant: str, name: str) -> Condition:
-    """Return a condition on a label as one on its hash; a value that is not text never matches."""
-    wanted = test.value if isinstance(test.value, tuple) else (test.value,)
-    values = tuple(labels.value(tenant, name, one) if isinstance(one, str) else one for one in wanted)
-    field = f"labels.{labels.name(tenant, name)}"
-    return Condition(field, test.op, values if test.op == "in" else values[0])
+        changed = await self._records.rewrap(None if data_keys else progress)
+        return await KeyRotation(self, self._records, progress).run() if data_keys else changed
 
 
 def _stripped(record: Record, scan: Scan) -> Record:
     return record if scan.bodies else replace(record, text=None, data=None)
-
-
-def _is_metadata(record: Record) -> bool:
-    return record.kind == METADATA_REF.kind and record.scope == METADATA_REF.scope
-
-
-# ---------------------------------------------------------------- stores beside an encrypted one
-
-
-async def open_beside(store: Store, url: str) -> Store:
-    """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
-
-    Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store.
-    """
-    require_whole(store, "another store beside it")
-    parsed, backend = registry.find(url)
-    # Inline there is no event loop on which a remote store could wait.
-    alone = running_loop() is None and not backend.inline
-    opened: Store = _PortalStore(backend, parsed) if alone else await backend.open(parsed)
-    opened.clock = store.clock
-    while isinstance(store, Layer) and not isinstance(store, EncryptLayer):
-        store = store._below
-    try:
-        if not isinstance(store, EncryptLayer):
-            await check_plain(opened, str(parsed))
-            return opened
-        encrypted = EncryptLayer(opened, store._cipher.keys)
-        await encrypted.prepare()
-        return encrypted
-    except BaseException:
-        await opened.close()
-        raise
-
-
-class _PortalStore(Layer):
-    """Runs a store on a background event loop, for callers without a loop of their own."""
-
-    def __init__(self, backend: Backend, url: StoreURL) -> None:
-        self._portal = Portal()
-        try:
-            super().__init__(self._portal.run(_awaited(backend.open(url))))
-        except BaseException:
-            self._portal.close()
-            raise
-
-    async def write(self, write: Write) -> list[Outcome]:
-        return self._portal.run(self._below.write(write))
-
-    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        return self._portal.run(self._below.read(refs))
-
-    async def scan(self, scan: Scan) -> Page[Record]:
-        return self._portal.run(self._below.scan(scan))
-
-    async def streams(self, scan: StreamScan) -> Page[Stream]:
-        return self._portal.run(self._below.streams(scan))
-
-    async def scrub(self) -> None:
-        self._portal.run(super().scrub())
-
-    async def close(self) -> None:
-        self._portal.run(self._below.close())
-        self._portal.close()
-
-
-async def _awaited(opening: Awaitable[Store]) -> Store:
-    return await opening

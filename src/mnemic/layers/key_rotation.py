@@ -1,20 +1,25 @@
-"""Key rotation: re-encrypts a store record by record, while it is in use."""
+"""Rotation of data keys: re-encrypts a store record by record, while it is in use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import force_setattr, replace
 
 from ..checks import check_callable
 from ..errors import StoreError
 from ..event_loop import off_loop
-from ..records import ENCRYPTION_KIND, Record, ScopePath
+from ..records import KEPT, VERSION, Record, ScopePath
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Derive, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
-from .cipher import LASTING, RecordCipher, head_of, key_of
-from .encryption import MetadataRecord
+from .cipher import LASTING, DataKeys, head_of, key_of, open_record, seal_derived, seal_record
+from .data_keys import KeyRecords
+from .encryption_metadata import is_internal
+
+if TYPE_CHECKING:
+    from .encryption import EncryptLayer
 
 PAGE = 200
 """How many records are read and written at once."""
@@ -27,60 +32,79 @@ PASSES = 10
 class KeyRotation:
     """One rotation; each envelope names its key, so finished records are skipped."""
 
-    def __init__(
-        self,
-        store: Store,
-        cipher: RecordCipher,
-        metadata: MetadataRecord,
-        progress: Callable[[int, int], object] | None,
-    ) -> None:
-        self._store = store
-        self._cipher = cipher
-        self._metadata = metadata
+    def __init__(self, layer: EncryptLayer, records: KeyRecords, progress: Callable[[int, int], object] | None) -> None:
+        self._layer = layer
+        self._store: Store = layer._below
+        self._records = records
         check_callable(progress, "progress")
         self._progress = progress
         self._names: tuple[str, ...] = ()
         self._changed = 0
 
     async def run(self) -> int:
-        """Encrypt everything with the first key; return how many records changed.
+        """Give every subject a new key, encrypt everything with it, and destroy the old ones; return how many changed.
 
-        Raises StoreError if others keep writing with another key.
+        Raises StoreError if others keep writing with an old key.
         """
+        current: dict[str, DataKeys] = {}
+        for subject in await self._records.subjects(ScopePath()):
+            keys = await self._records.reload(subject)
+            # With more keys, an interrupted rotation goes on.
+            if keys is not None and (len(keys.keys) == 1 or self._records.apart):
+                keys = await self._records.add_key(subject)
+            if keys is not None:
+                current[subject] = keys
+        # From here on, nobody writes with an old key.
+        await self._layer.drop_fences(ScopePath())
         for _ in range(PASSES):
-            if (before := await self._metadata.load(again=True)) is None:
+            if (before := await self._records.load(again=True)) is None:
                 return 0
-            self._names = tuple(sorted(before.derived))
-            clean = await self._pass()
+            self._names = before.fixed.derived
+            clean = await self._pass(before.fixed.level)
             self._progress = None
-            after = await self._metadata.load(again=True)
-            if clean and after is not None and after.derived == before.derived:
-                await self._metadata.rotate()
+            after = await self._records.load(again=True)
+            if clean and after is not None and after.fixed.derived == before.fixed.derived:
+                for subject, keys in current.items():
+                    if self._records.apart:
+                        break  # other stores with the same key store may still use the old keys
+                    await self._records.drop_old_keys(subject, keys.first)
                 return self._changed
-        raise StoreError(
-            "other processes still write with another key: give all of them the new key first, then rotate again"
-        )
+        raise StoreError("other processes still write with an old data key: close them, and rotate again")
 
-    async def _pass(self) -> bool:
-        """Process everything once; return whether all had the first key already."""
-        streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
-        streams = [s for s in streams if s.kind != ENCRYPTION_KIND or s.scope.path]
+    async def _pass(self, level: int) -> bool:
+        """Process everything once; return whether all had the current keys already."""
+        listed = [StreamScan(scope=ScopePath(), kinds=kinds) for kinds in ((), (VERSION,))]
+        streams = [s for scan in listed async for s in all_streams(self._store, scan)]
+        streams = [s for s in streams if not is_internal(s.scope, s.kind) and s.kind not in KEPT]
         total = sum(stream.count for stream in streams)
         done, clean = 0, True
+        metadata = await self._records.ensure()
         for stream in streams:
+            keys = await self._records.find(self._records.subject_of(metadata, stream.scope))
+            if keys is None:
+                continue  # erased meanwhile
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, derived=self._names, limit=PAGE)
             async for records in scan_pages(self._store, scan):
-                clean = await self._renew(records) and clean
+                clean = await self._renew(keys, records) and clean
                 done += len(records)
                 if self._progress is not None:
                     self._progress(min(done, total), total)
         return clean
 
-    async def _renew(self, records: Sequence[Record]) -> bool:
-        """Re-encrypt those of some records that have another key; return whether none had."""
-        old = [record for record in records if self._is_old(head_of(record))]
-        current = [record for record in records if not self._is_old(head_of(record))]
-        changes = [self._renewed_derived(r) for r in current if any(map(self._is_old, r.derived.values()))]
+    async def _renew(self, keys: DataKeys, records: Sequence[Record]) -> bool:
+        """Re-encrypt those of some records that have an old key; return whether none had."""
+
+        def is_old(sealed: bytes) -> bool:
+            name = key_of(sealed, "a record")
+            return name != keys.first and name in keys.keys  # else it is of a destroyed key
+
+        old = [record for record in records if is_old(head_of(record))]
+        current = [record for record in records if not is_old(head_of(record))]
+        changes = [
+            _renewed_derived(keys, record, [name for name, value in record.derived.items() if is_old(value)])
+            for record in current
+            if any(map(is_old, record.derived.values()))
+        ]
         clean = not old and not changes
         size = 0
         read = await self._store.read([record.ref for record in old])
@@ -89,7 +113,7 @@ class KeyRotation:
                 # Written meanwhile; the next pass checks with which key.
                 continue
             whole = replace(record, derived=known.derived)
-            changes.append(await off_loop(lambda whole=whole: self._renewed(whole)))  # type: ignore[misc]
+            changes.append(await off_loop(lambda whole=whole: _renewed(keys, whole)))  # type: ignore[misc]
             size += len(record.data) if isinstance(record.data, str) else 0
             if size > WRITTEN_AT_ONCE:
                 self._changed += sum(await write_each(self._store, changes))
@@ -97,28 +121,26 @@ class KeyRotation:
         self._changed += sum(await write_each(self._store, changes))
         return clean
 
-    def _renewed(self, stored: Record) -> tuple[Op, ...]:
-        """Return the operations that rewrite a record and its derived values, if it is unchanged."""
-        record = self._cipher.open(stored)
-        lasting = sorted(name for name in record.derived if stored.derived[name][:1] == LASTING)
-        of_record = {name: value for name, value in record.derived.items() if name not in lasting}
-        # It was accepted once, so it is accepted again, though it is longer now.
-        put = Put(Record(stored.scope, stored.kind, stored.key), stored.version, stored.updated)
-        force_setattr(put, "record", self._cipher.seal(replace(record, derived=of_record), stored.labels))
-        return (put, *(self._derive(stored, name, record.derived[name]) for name in lasting))
 
-    def _renewed_derived(self, stored: Record) -> tuple[Op, ...]:
-        """Return the operations that rewrite only the derived values that have another key."""
-        opened = self._cipher.open(stored, bodies=False).derived
-        old = [name for name, value in stored.derived.items() if self._is_old(value)]
-        return tuple(self._derive(stored, name, opened.get(name)) for name in old)
+def _renewed(keys: DataKeys, stored: Record) -> tuple[Op, ...]:
+    """Return the operations that rewrite a record and its derived values, if it is unchanged."""
+    record = open_record(keys, stored)
+    lasting = sorted(name for name in record.derived if stored.derived[name][:1] == LASTING)
+    of_record = {name: value for name, value in record.derived.items() if name not in lasting}
+    # It was accepted once, so it is accepted again, though it is longer now.
+    put = Put(Record(stored.scope, stored.kind, stored.key), stored.version, stored.updated)
+    force_setattr(put, "record", seal_record(keys, replace(record, derived=of_record)))
+    return (put, *(_derive(keys, stored, name, record.derived[name]) for name in lasting))
 
-    def _derive(self, stored: Record, name: str, value: bytes | None) -> Derive:
-        if value is None:
-            return Derive(stored.ref, name, None)
-        mark = stored.derived[name][:1]
-        version = None if mark == LASTING else stored.version
-        return Derive(stored.ref, name, self._cipher.seal_derived(stored.ref, name, value, mark), version)
 
-    def _is_old(self, sealed: bytes) -> bool:
-        return key_of(sealed, "a record") != self._cipher.keys.first
+def _renewed_derived(keys: DataKeys, stored: Record, old: list[str]) -> tuple[Op, ...]:
+    """Return the operations that rewrite only derived values."""
+    opened = open_record(keys, stored, bodies=False).derived
+    return tuple(_derive(keys, stored, name, opened.get(name)) for name in old)
+
+
+def _derive(keys: DataKeys, stored: Record, name: str, value: bytes | None) -> Derive:
+    if value is None:
+        return Derive(stored.ref, name, None)
+    version = None if stored.derived[name][:1] == LASTING else stored.version
+    return Derive(stored.ref, name, seal_derived(keys, stored.ref, name, value, version), version)

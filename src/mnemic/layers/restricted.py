@@ -20,6 +20,7 @@ from ..records import (
     CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    FENCE_KIND,
     ONCE_KIND,
     SIGNING_KIND,
     VAULT,
@@ -41,7 +42,7 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 
 Item = TypeVar("Item", Record, Stream)
 
-HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, SIGNING_KIND)
+HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, SIGNING_KIND)
 """Kinds of internal records that are neither read nor written through this layer."""
 UNREAD = (*HIDDEN, ONCE_KIND, VAULT)
 """Kinds whose records are not read; the last two are listed and purged when their scope is erased."""

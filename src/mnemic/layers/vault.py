@@ -12,7 +12,7 @@ from ..records import VAULT, Record, Ref, ScopePath
 from ..redaction.redactor import TOKEN
 from ..store.protocol import Store, scan_all
 from ..store.query import MAX_CHOICES, Condition, Put, Scan, Write
-from .cipher import Keyring
+from .cipher import DataKeys
 
 
 class VaultStore:
@@ -21,7 +21,7 @@ class VaultStore:
     def __init__(self, store: Store, key: bytes | str) -> None:
         """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
         self._store = store
-        self._keys = Keyring(key)
+        self._keys = DataKeys.of_secret(key)
 
     async def put(self, scope: ScopePath, values: Mapping[str, str]) -> None:
         """Keep values by their tokens, those that the scope does not have yet."""

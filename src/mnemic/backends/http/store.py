@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -11,9 +11,23 @@ from msgspec.structs import replace
 
 from ...errors import UnreadableStoreError
 from ...recall.metrics import Metrics
-from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, Match, Record, Ref, ScopePath, Stream, now
+from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, Match, Record, Ref, ScopePath, Stream, now
 from ...store.protocol import Capability, Page
-from ...store.query import Delete, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write, place_of
+from ...store.query import (
+    Delete,
+    Derive,
+    Expect,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    Search,
+    StreamScan,
+    Touch,
+    Write,
+    place_of,
+)
 from ...store.wire import CLOCK_HEADER, Found, Outcomes, Records, Refs, ServedStore, to_wire
 from ...telemetry.calls import UNKNOWN, Origin
 from .client import HttpClient
@@ -22,7 +36,9 @@ Result = TypeVar("Result")
 
 MARKERS = {EMBEDDER_KIND: "client-embedder", ENCRYPTION_KIND: "client-encryption"}
 """Kinds of records, at the root, of the layers of a client, and their names on a server, which has its own layers."""
-_HIDDEN = frozenset(MARKERS.values())
+FENCE, ROOT_FENCE = "client-key-fence", "client-root-fence"
+"""Names on a server of the kind FENCE_KIND of a client: in its scope, and that of the root."""
+_HIDDEN = frozenset({*MARKERS.values(), FENCE, ROOT_FENCE})
 
 _records = json.Decoder(Records).decode
 _outcomes = json.Decoder(Outcomes).decode
@@ -73,10 +89,18 @@ class HttpStore:
         ]
 
     async def scan(self, scan: Scan) -> Page[Record]:
+        if not scan.scope.path and len(scan.kinds) == 1 and scan.kinds[0] in MARKERS and not scan.below:
+            place = self._place(Ref(scan.scope, scan.kinds[0], ""))
+            page = await self._read("scan", to_wire(replace(scan, scope=place.scope, kinds=(place.kind,))), _page)
+            return Page(tuple(replace(r, scope=scan.scope, kind=scan.kinds[0]) for r in page.items), page.cursor)
         page = await self._read("scan", to_wire(scan), _page)
         return Page(tuple(record for record in page.items if record.kind not in _HIDDEN), page.cursor)
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
+        if scan.kinds == (FENCE_KIND,):
+            inner = scan if scan.scope.path else replace(scan, scope=self._root)
+            page = await self._read("streams", replace(inner, kinds=(FENCE, ROOT_FENCE)), _streams)
+            return Page(tuple(_fences(scan, page.items)), page.cursor)
         page = await self._read("streams", scan, _streams)
         return Page(tuple(stream for stream in page.items if stream.kind not in _HIDDEN), page.cursor)
 
@@ -99,18 +123,37 @@ class HttpStore:
     def _headers(self) -> dict[str, str]:
         return {} if self.clock is now else {CLOCK_HEADER: self.clock().isoformat()}
 
+    @property
+    def _root(self) -> ScopePath:
+        """Where on the server the client's records of the root are."""
+        return ScopePath("" if self.served is None else self.served.scope)
+
     def _place(self, ref: Ref) -> Ref:
         """Return the place of a record on the server."""
         if ref.scope.path or ref.kind not in MARKERS:
             return ref
-        return Ref(ScopePath("" if self.served is None else self.served.scope), MARKERS[ref.kind], ref.key)
+        return Ref(self._root, MARKERS[ref.kind], ref.key)
 
     def _sent(self, op: Op) -> Op:
         if isinstance(op, Put):
             place = self._place(op.record.ref)
             return replace(op, record=replace(op.record, scope=place.scope, kind=place.kind))
-        return replace(op, ref=self._place(op.ref)) if isinstance(op, Delete | Derive) else op
+        if isinstance(op, Delete | Derive):
+            return replace(op, ref=self._place(op.ref))
+        if isinstance(op, Touch | Expect | Purge) and op.kind == FENCE_KIND:
+            root = not op.scope.path
+            return replace(op, scope=self._root if root else op.scope, kind=ROOT_FENCE if root else FENCE)
+        return op
+
+
+def _fences(scan: StreamScan, found: Sequence[Stream]) -> Iterator[Stream]:
+    """Yield the client's fences that a scan asks for, as the client knows them."""
+    for stream in found:
+        scope = ScopePath() if stream.kind == ROOT_FENCE else stream.scope
+        if scope == scan.scope or (scan.below and scan.scope.holds(scope)):
+            yield replace(stream, scope=scope, kind=FENCE_KIND)
 
 
 def _names_markers(write: Write) -> bool:
-    return any(not scope.path and kind in MARKERS for scope, kind, _ in map(place_of, write.ops))
+    places = map(place_of, write.ops)
+    return any(kind == FENCE_KIND or (kind in MARKERS and not scope.path) for scope, kind, _ in places)

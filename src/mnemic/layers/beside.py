@@ -1,0 +1,106 @@
+"""Stores beside an encrypted one: its key store, archives and audit logs, which are encrypted with the same keys."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from ..errors import InvalidValueError
+from ..event_loop import Portal, running_loop
+from ..records import Record, Ref, Stream
+from ..store import registry
+from ..store.protocol import Page, Store
+from ..store.query import Outcome, Scan, StreamScan, Write
+from ..store.registry import Backend, StoreURL
+from .encryption import EncryptLayer, check_plain
+from .encryption_metadata import METADATA_REF
+from .layer import Layer
+from .master_key import EncryptionKeys, MasterKeys, encryption_of
+from .restricted import require_whole
+
+
+async def open_encrypted(store: Store, given: EncryptionKeys, url: str = "") -> EncryptLayer:
+    """Return the encryption layer over a store, with its key store open.
+
+    Raises InvalidValueError for an invalid key, and as `registry.find` does for the URL of the key store.
+    """
+    encryption = encryption_of(given)
+    masters = MasterKeys(encryption.key)
+    if encryption.key_store is None:
+        return EncryptLayer(store, masters, url, subject_level=encryption.subject_level)
+    key_store = await _opened(encryption.key_store, store)
+    try:
+        (record,) = await key_store.read([METADATA_REF])
+        if record is not None:
+            raise InvalidValueError(
+                f"the key store {StoreURL.parse(encryption.key_store)} is an encrypted store itself: use another one"
+            )
+        return EncryptLayer(store, masters, url, subject_level=encryption.subject_level, key_store=key_store)
+    except BaseException:
+        await key_store.close()
+        raise
+
+
+async def open_beside(store: Store, url: str) -> Store:
+    """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
+
+    Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store.
+    """
+    require_whole(store, "another store beside it")
+    opened = await _opened(url, store)
+    while isinstance(store, Layer) and not isinstance(store, EncryptLayer):
+        store = store._below
+    try:
+        if not isinstance(store, EncryptLayer):
+            await check_plain(opened, str(StoreURL.parse(url)))
+            return opened
+        encrypted = store.beside(opened)
+        await encrypted.prepare()
+        return encrypted
+    except BaseException:
+        await opened.close()
+        raise
+
+
+async def _opened(url: str, store: Store) -> Store:
+    """Open a URL for the callers, and with the clock, of another store."""
+    parsed, backend = registry.find(url)
+    # Inline there is no event loop on which a remote store could wait.
+    alone = running_loop() is None and not backend.inline
+    opened: Store = _PortalStore(backend, parsed) if alone else await backend.open(parsed)
+    opened.clock = store.clock
+    return opened
+
+
+class _PortalStore(Layer):
+    """Runs a store on a background event loop, for callers without a loop of their own."""
+
+    def __init__(self, backend: Backend, url: StoreURL) -> None:
+        self._portal = Portal()
+        try:
+            super().__init__(self._portal.run(_awaited(backend.open(url))))
+        except BaseException:
+            self._portal.close()
+            raise
+
+    async def write(self, write: Write) -> list[Outcome]:
+        return self._portal.run(self._below.write(write))
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        return self._portal.run(self._below.read(refs))
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        return self._portal.run(self._below.scan(scan))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        return self._portal.run(self._below.streams(scan))
+
+    async def scrub(self) -> None:
+        self._portal.run(super().scrub())
+
+    async def close(self) -> None:
+        self._portal.run(self._below.close())
+        self._portal.close()
+
+
+async def _awaited(opening: Awaitable[Store]) -> Store:
+    return await opening

@@ -8,7 +8,7 @@ twice with the same state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,11 @@ class Call:
         return self.ended == math.inf
 
 
-Model = Callable[[Any, Call], tuple[bool, Hashable]]
-"""Takes a state and a call; returns whether the call may have answered so in that state, and the state after it."""
+Model = Callable[[Any, Call], Iterable[Hashable]]
+"""Takes a state and a call; returns the states that may follow, none if the call cannot have answered so."""
 
 
-def is_linearizable(history: Sequence[Call], model: Model, state: Hashable) -> bool:
+def is_linearizable(history: Sequence[Call], model: Model, state: Hashable = ()) -> bool:
     """Return whether the calls, each done at one moment between its begin and its end, explain all answers."""
     calls = sorted(history, key=lambda call: call.began)
     answered = sum(1 << n for n, call in enumerate(calls) if not call.unanswered)
@@ -45,17 +45,17 @@ def is_linearizable(history: Sequence[Call], model: Model, state: Hashable) -> b
         done, state = todo.pop()
         if done & answered == answered:
             return True
-        for n in _next(calls, done):
-            allowed, after = model(state, calls[n])
-            step = (done | 1 << n, after)
-            if allowed and step not in tried:
-                tried.add(step)
-                todo.append(step)
+        for n in reversed(_next(calls, done)):  # that which ended first is tried first
+            for after in model(state, calls[n]):
+                step = (done | 1 << n, after)
+                if step not in tried:
+                    tried.add(step)
+                    todo.append(step)
     return False
 
 
 def _next(calls: Sequence[Call], done: int) -> list[int]:
-    """Return the calls that may come next: those that began before any that is left has ended."""
+    """Return the calls that may come next, by their ends: those that began before any that is left has ended."""
     found: list[int] = []
     first_end = math.inf
     for n, call in enumerate(calls):
@@ -65,28 +65,49 @@ def _next(calls: Sequence[Call], done: int) -> list[int]:
             break
         found.append(n)
         first_end = min(first_end, call.ended)
-    return [n for n in found if calls[n].began <= first_end]
+    return sorted((n for n in found if calls[n].began <= first_end), key=lambda n: calls[n].ended)
 
 
-def log(state: Any, call: Call) -> tuple[bool, Hashable]:
-    """Model a list that is appended to, `("append", value)`, and read whole, `("read",)`."""
+def log(state: Any, call: Call) -> Iterable[Hashable]:
+    """Model a list that is appended to, `("append", value)`, and read whole, `("read",)`.
+
+    A `("failover",)` may lose the newest entries, as one to a replica does that had not received them yet.
+    """
     match call.asked:
         case ("append", value):
-            return True, (*state, value)
+            return ((*state, value),)
+        case ("failover",):
+            return [state[:length] for length in range(len(state) + 1)]
         case _:
-            return call.unanswered or tuple(call.answer) == state, state
+            return (state,) if call.unanswered or tuple(call.answer) == state else ()
 
 
-def register(state: Any, call: Call) -> tuple[bool, Hashable]:
+def register(state: Any, call: Call) -> Iterable[Hashable]:
     """Model a value with a version: `("read",)` answers both, `("set", value, if_version)` the version, or None.
 
-    The state is the value and its version. Versions are the store's, and rise with each change.
+    The state is all values that it had, each with its version. Versions are the store's, and rise with each change. A
+    `("failover",)` may lose the newest values.
     """
-    _, version = state
+    if call.asked == ("failover",):
+        return [state[:length] for length in range(len(state) + 1)]
+    value, version = state[-1] if state else (None, 0)
+    if call.asked[0] == "set" and call.unanswered:
+        # Which version it got is not known; the next answer shows it.
+        return ((*state, (call.asked[1], None)),) if version in (None, call.asked[2]) else ()
     match call.asked:
+        case ("set", _, expected) if call.answer is None:
+            return (state,) if version is None or expected != version else ()
         case ("set", new, expected):
-            if call.answer is None:
-                return expected != version, state
-            return expected == version < call.answer, (new, call.answer)
+            known = _learned(state, value, expected)
+            return ((*known, (new, call.answer)),) if known is not None and expected < call.answer else ()
         case _:
-            return tuple(call.answer) == state, state
+            known = _learned(state, *call.answer)
+            return () if known is None else (known,)
+
+
+def _learned(state: Any, value: Any, version: int) -> Any:
+    """Return the state, in which the newest value has this version; None if it cannot have."""
+    if not state or state[-1][1] is not None:
+        return state if (state[-1] if state else (None, 0)) == (value, version) else None
+    before = max((known for _, known in state[:-1] if known is not None), default=0)
+    return (*state[:-1], (value, version)) if state[-1][0] == value and version > before else None

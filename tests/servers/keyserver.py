@@ -87,3 +87,32 @@ def own_prefix(url: str) -> Iterator[str]:
 def _is_joined(node: KeyServer, size: int) -> bool:
     told = node.ask("CLUSTER", "INFO").split()
     return {"cluster_state:ok", f"cluster_known_nodes:{size}"} <= set(told)
+
+
+def add_replica(nodes: Sequence[KeyServer], primary: KeyServer, program: Path) -> KeyServer:
+    """Return a new node of a cluster that has all data of a primary, and follows it."""
+    import redis
+
+    replica = KeyServer(program, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", bus=True)
+    replica.ask("CLUSTER", "MEET", HOST, str(nodes[0].port))
+    known = primary.ask("CLUSTER", "MYID")
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            replica.ask("CLUSTER", "REPLICATE", known)
+            break
+        except redis.ResponseError:  # it does not know that node yet
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+    wait_until_replicated(replica)
+    return replica
+
+
+def wait_until_replicated(replica: KeyServer) -> None:
+    """Wait until a replica has the data of its primary, and follows it."""
+    until = time.monotonic() + PATIENCE
+    while replica.ask("INFO", "replication").get("master_link_status") != "up":
+        if time.monotonic() > until:
+            raise TimeoutError("the replica does not find its primary")
+        time.sleep(0.02)

@@ -17,6 +17,9 @@ from ...errors import (
     TooLargeError,
     UnreadableStoreError,
 )
+from ..sql.migrate import REPAIR
+
+_CHANGED = "a newer version of Mnemic, or someone else, has changed the tables"
 
 STATES: dict[str, tuple[type[MnemicError], str]] = {
     "08": (StoreUnavailableError, "the connection failed"),
@@ -29,8 +32,8 @@ STATES: dict[str, tuple[type[MnemicError], str]] = {
     "3F000": (StoreError, "there is no such schema"),
     "40": (StoreBusyError, "concurrent writers won every attempt"),
     "42501": (StorePermissionError, "the role may not do this"),
-    "42P01": (UnreadableStoreError, "a table is missing"),
-    "42703": (UnreadableStoreError, "a column is missing"),
+    "42P01": (UnreadableStoreError, f"{_CHANGED}: a table is missing; {REPAIR}"),
+    "42703": (UnreadableStoreError, f"{_CHANGED}: a column is missing; {REPAIR}"),
     "53": (StoreUnavailableError, "the server has no resources left"),
     "53100": (StoreFullError, "the disk is full"),
     "53200": (StoreError, "the server is out of memory"),

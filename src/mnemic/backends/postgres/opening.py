@@ -16,8 +16,8 @@ from ...event_loop import off_loop
 from ...store.diagnosis import diagnosed_by
 from ...store.registry import Backend, StoreURL
 from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
-from ..sql.migrate import PARTITIONS, Engine, migrate
-from ..sql.schema import HEAD, VERSION_TABLE
+from ..sql.migrate import NEWEST, PARTITIONS, Engine, migrate
+from ..sql.schema import COLUMNS, HEAD, VERSION_TABLE
 from .errors import explain
 from .statements import PostgresStatements
 from .store import PostgresStore
@@ -124,9 +124,10 @@ def migrate_database(options: Options, target: str = HEAD) -> None:
         # Needs no privilege if the schema exists.
         create = f'CREATE SCHEMA "{name}"'
         begin.append(f"DO $$ BEGIN IF to_regnamespace('\"{name}\"') IS NULL THEN {create}; END IF; END $$")
+    names = ", ".join(f"'{table}'" for table in (*COLUMNS, VERSION_TABLE))
     engine = Engine(
         "postgresql+psycopg://",
-        f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
+        f"SELECT name FROM unnest(ARRAY[{names}]) AS name WHERE to_regclass(name) IS NOT NULL",
         begin,
         {PARTITIONS: options.partitions},
     )
@@ -158,6 +159,13 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
     return store
 
 
+async def prepare(url: StoreURL) -> str:
+    """Migrate the database, also if its revision says that it is not necessary; raises UnreadableStoreError."""
+    options = Options.of(url)
+    await off_loop(lambda: migrate_database(options))
+    return NEWEST
+
+
 async def _exists(url: StoreURL) -> bool:
     store = new_store(Options.of(url))
     try:
@@ -166,4 +174,4 @@ async def _exists(url: StoreURL) -> bool:
         await store.close()
 
 
-BACKEND = Backend(open=open_postgres, exists=_exists, diagnose=diagnosed_by(__package__))
+BACKEND = Backend(open=open_postgres, prepare=prepare, exists=_exists, diagnose=diagnosed_by(__package__))

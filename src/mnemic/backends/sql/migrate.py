@@ -10,9 +10,12 @@ from msgspec import Struct, field
 
 from ...checks import shown
 from ...errors import NewerSchemaError, UnreadableStoreError
-from .schema import HEAD, VERSION_TABLE
+from .schema import COLUMNS, HEAD, VERSION_TABLE
 
 SCRIPTS = Path(__file__).parent / "migrations"
+
+REPAIR = "mnemic doctor tells what repairs it"
+NEWEST = "is at the newest schema"
 
 PARTITIONS = "partitions"
 """Alembic configuration attribute with the number of partitions; 0 for none."""
@@ -23,8 +26,8 @@ class Engine(Struct, frozen=True):
 
     name: str
     """SQLAlchemy's name of the database and driver."""
-    find_table: str
-    """Statement that returns a row if the revision table exists."""
+    list_tables: str
+    """Statement that returns the names of the tables of Mnemic that exist."""
     begin: Sequence[str] = ()
     """Statements that start a migration, with a lock against concurrent ones."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -34,11 +37,16 @@ class Engine(Struct, frozen=True):
 def migrate(raw: Any, url: str, engine: Engine, target: str = HEAD) -> None:
     """Migrate a database from any revision, or from none, to `target`, atomically, on a connection of its driver.
 
-    Raises NewerSchemaError if it was written by a newer version.
+    Raises NewerSchemaError if it was written by a newer version, UnreadableStoreError if a table is missing.
     """
-    revision = _revision(raw, engine)
+    tables = _tables(raw, engine)
+    revision = _revision(raw, tables)
     if revision == target:
+        if target == HEAD and (missing := [name for name in COLUMNS if name not in tables]):
+            raise UnreadableStoreError(f"{url} has schema {revision}, but no table {', '.join(missing)}; {REPAIR}")
         return
+    if revision is None and tables:
+        raise UnreadableStoreError(f"{url} has tables of Mnemic, but no table {VERSION_TABLE}; {REPAIR}")
     if revision is not None and revision not in revisions():
         if not (revision.isdecimal() and int(revision) > int(HEAD)):
             raise UnreadableStoreError(f"{url} has schema {shown(revision)}, which no version of Mnemic has had")
@@ -54,12 +62,16 @@ def revisions() -> list[str]:
     return sorted(script.name.partition("_")[0] for script in (SCRIPTS / "versions").glob("[0-9]*.py"))
 
 
-def _revision(raw: Any, engine: Engine) -> str | None:
-    if raw.execute(engine.find_table).fetchone() is None:
+def _tables(raw: Any, engine: Engine) -> set[str]:
+    return {row[0] for row in raw.execute(engine.list_tables).fetchall()}
+
+
+def _revision(raw: Any, tables: set[str]) -> str | None:
+    if VERSION_TABLE not in tables:
         return None
     row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
     if row is None:
-        raise UnreadableStoreError(f"the table {VERSION_TABLE} names no revision; mnemic doctor tells what repairs it")
+        raise UnreadableStoreError(f"the table {VERSION_TABLE} names no revision; {REPAIR}")
     return str(row[0])
 
 
@@ -82,7 +94,7 @@ def _upgrade(raw: Any, engine: Engine, target: str) -> None:
     try:
         with found.begin() as config.attributes["connection"]:
             # Another process may have migrated while this one waited for the lock.
-            if _revision(raw, engine) != target:
+            if _revision(raw, _tables(raw, engine)) != target:
                 command.upgrade(config, target)
     except DBAPIError as error:
         raise (error.orig or error) from error

@@ -25,8 +25,8 @@ from ...errors import (
 )
 from ...event_loop import running_calls
 from ...store.registry import StoreURL
-from ..sql.migrate import Engine, migrate
-from ..sql.schema import HEAD, VERSION_TABLE
+from ..sql.migrate import REPAIR, Engine, migrate
+from ..sql.schema import COLUMNS, HEAD, VERSION_TABLE
 from ..sql.statements import Flavor, Parameters, Prepared, each_of_json
 
 Result = TypeVar("Result")
@@ -43,7 +43,8 @@ BUSY_SECONDS = 30.0
 # A deferred BEGIN that becomes a write fails at once if another process wrote meanwhile.
 BEGIN = "BEGIN IMMEDIATE"
 
-ENGINE = Engine("sqlite://", f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'", (BEGIN,))
+_TABLES = ", ".join(f"'{name}'" for name in (*COLUMNS, VERSION_TABLE))
+ENGINE = Engine("sqlite://", f"SELECT name FROM sqlite_master WHERE name IN ({_TABLES})", (BEGIN,))
 FLAVOR = Flavor("?", each_of_json, lambda value: value)
 
 
@@ -51,6 +52,8 @@ DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
 """Exceptions of the driver, including those for files too damaged to diagnose."""
 
 
+_ANOTHER_SCHEMA = ("no such table", "no such column", "table mnemic_")
+"""How the driver begins to say that the tables are not those of this version."""
 NOT_UTF8 = "Could not decode to UTF-8"
 """How the driver begins to say that a text is damaged."""
 
@@ -164,6 +167,11 @@ class SqliteFile:
         kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
         if NOT_UTF8 in str(error):
             kind, hint = UnreadableStoreError, "a record is damaged"
+        elif str(error).startswith(_ANOTHER_SCHEMA):
+            kind, hint = (
+                UnreadableStoreError,
+                f"a newer version of Mnemic, or someone else, has changed the tables; {REPAIR}",
+            )
         return kind(f"{self.url}: {hint} ({error})")
 
     def scrub(self) -> None:

@@ -131,7 +131,7 @@ def test_what_cannot_be_excluded_is_refused(alice: mnemic.Scope, wrong: Any) -> 
 
 
 def long_answer(topic: str) -> str:
-    steps = [f"{n}. First look at how {topic} works, then change the {topic} step by step." for n in range(1, 25)]
+    steps = [f"{n}. First look at how {topic} works, then change {topic} step by step." for n in range(1, 25)]
     return f"Certainly! Here is how to handle {topic}:\n" + "\n".join(steps)
 
 
@@ -141,10 +141,10 @@ def test_what_the_user_said_comes_before_long_answers_about_it(alice: mnemic.Sco
     for topic in topics:
         chat.add("user", f"Can you help me with {topic}?")
         chat.add("assistant", long_answer(topic))
-    chat.add("user", "The deployment deadline is the 3rd of May.")
-    chat.add("assistant", long_answer("the deployment deadline before May"))
-    found = texts(alice.recall("When is the deployment deadline?"))
-    assert found[0] == "The deployment deadline is the 3rd of May."
+    chat.add("user", "We moved the deployment deadline.")
+    chat.add("assistant", long_answer("the deployment deadline, the rate limit and the database schema"))
+    found = texts(alice.recall("What happened with the deployment deadline?"))
+    assert found[0] == "We moved the deployment deadline."
 
 
 @pytest.mark.parametrize("request_", ["Can you tell me", "Could you list", "What would you suggest, given"])

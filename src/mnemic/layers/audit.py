@@ -24,6 +24,7 @@ from ..records import (
     AUDIT_KINDS,
     HISTORY,
     JOURNAL,
+    MESSAGE,
     PRUNED,
     RECALLED,
     SIGNING_KIND,
@@ -35,7 +36,7 @@ from ..records import (
     Stream,
 )
 from ..store.newest import newest
-from ..store.protocol import Page, Store, scan_all
+from ..store.protocol import Page, Store, scan_all, scrub
 from ..store.query import (
     Condition,
     Delete,
@@ -55,6 +56,7 @@ from .audit_chain import ChainLayer, new_entry
 from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan
+from .redact import redact_text
 
 HIDDEN = (*AUDIT_KINDS, SIGNING_KIND)
 """Kinds that are neither read nor written through this layer."""
@@ -149,6 +151,11 @@ class AuditLayer(Layer):
         page = await self._below.streams(scan)
         return Page(tuple(stream for stream in page.items if stream.kind not in HIDDEN), page.cursor)
 
+    async def scrub(self) -> None:
+        await super().scrub()
+        if self.separate is not None:
+            await scrub(self.separate)
+
     async def close(self) -> None:
         """Write buffered entries, and close; raises AuditError if they are lost."""
         try:
@@ -213,6 +220,11 @@ class AuditLayer(Layer):
         if self._audit.pseudonyms and self._pseudonym_key is None:
             self._pseudonym_key = (await self.chain.keys.key()).derive("audit pseudonyms")
 
+    async def stored_names(self, name: str) -> tuple[str, ...]:
+        """Return the forms in which a name can be stored: itself and its pseudonym."""
+        await self._prepare()
+        return tuple({name: None, self._pseudonym(name): None})
+
     def _pseudonym(self, name: str) -> str:
         if self._pseudonym_key is None:
             return name
@@ -227,14 +239,12 @@ class AuditLayer(Layer):
         if isinstance(op, Put):
             if self._audit.flags is not None:
                 data["flags"] = _flags(self._audit.flags, op.record)
-            data["content"] = op.record.text
+            data["content"] = self._content(scope, kind, op.record.text)
         return self._put(scope, data, time)
 
     def _put(self, scope: ScopePath, data: dict[str, Any], time: datetime) -> Put:
         """Return the operation that adds an entry with these fields and the actor's."""
         names = self._default_actor | current_actor()
-        if not self._audit.content:
-            data.pop("content", None)
         data = {name: value for name, value in (data | names).items() if value not in (None, [])}
         if self._pseudonym_key is not None:
             for name in ("key", "actor", "session", "address"):
@@ -245,6 +255,10 @@ class AuditLayer(Layer):
                     data[name] = [self._pseudonym(one) for one in data[name]]
         return Put(new_entry(scope, AUDIT_KIND, data, time), 0)
 
+    def _content(self, scope: ScopePath, kind: str, text: str | None) -> str | None:
+        """Return a text as the log keeps it: redacted like the record, None unless it keeps content."""
+        return redact_text(self._below, scope, kind, text) if text and self._audit.content else None
+
     async def _record_read(
         self, operation: str, scope: ScopePath, kinds: Sequence[str], keys: list[str], content: str | None = None
     ) -> None:
@@ -253,7 +267,8 @@ class AuditLayer(Layer):
             return
         await self._prepare()
         data: dict[str, Any] = {
-            "operation": operation, "kind": ",".join(kinds) or "*", "keys": keys[:MAX_KEYS], "content": content,
+            "operation": operation, "kind": ",".join(kinds) or "*", "keys": keys[:MAX_KEYS],
+            "content": self._content(scope, MESSAGE, content),
         }  # fmt: skip
         entry = self._put(scope, data | {"count": len(keys)}, self.clock())
         try:

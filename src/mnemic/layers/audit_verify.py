@@ -123,6 +123,9 @@ class Verification:
         unregistered: list[tuple[Stream, _Walk]] = []
         async for stream in self._streams():
             head = Head.parse(stream.settings)
+            if register.scopes.get(chain := stream.scope.name.removeprefix("~")) and chain in register.erased:
+                self._note(stream.scope, "names are being erased: the copy here is not complete yet; erase again")
+                continue
             expected = {} if head is None else register.heads.get(head.chain, {}) | outside.get(head.chain, {})
             walk = await self._walk(stream.scope, stream.kind, head, expected, register)
             if walk.chain in found:
@@ -130,7 +133,9 @@ class Verification:
             found[walk.chain] = stream.scope
             if walk.chain not in register.scopes:
                 unregistered.append((stream, walk))
-            elif (name := register.scopes[walk.chain]) not in (stream.scope.path, None):
+            elif (name := register.scopes[walk.chain]) not in (stream.scope.path, None) and (
+                walk.chain not in register.erased
+            ):
                 self._problem(stream.scope, f"this chain was begun in the scope {shown(name)}, and moved here")
         if unregistered:
             await self._check_registered(unregistered)
@@ -145,6 +150,9 @@ class Verification:
 
     def _problem(self, scope: ScopePath, message: str, number: int | None = None) -> None:
         self._problems.append(AuditProblem(scope=scope, number=number, message=message))
+
+    def _note(self, scope: ScopePath, message: str) -> None:
+        self._notes.append(AuditProblem(scope=scope, message=message))
 
     def _streams(self) -> AsyncIterator[Stream]:
         return all_streams(self._layer, StreamScan(scope=self._scope, kinds=(AUDIT_KIND,), empty=True))
@@ -229,8 +237,7 @@ class Verification:
 
     def _twice(self, chain: str, first: ScopePath, second: ScopePath, register: _Register) -> None:
         if chain in register.erased:
-            message = f"its names are being erased: the copy in {shown(first.path)} or here is not removed yet"
-            self._notes.append(AuditProblem(scope=second, message=message))
+            self._note(second, f"names are being erased: it is in {shown(first.path)} as well; erase again")
         else:
             self._problem(second, f"is a copy of the chain in {shown(first.path)}")
 
@@ -245,8 +252,7 @@ class Verification:
             if walk.last > walk.begun:
                 self._problem(stream.scope, "this chain is not in the register of chains")
             else:
-                message = "begun, but not in the register yet: its writer was interrupted; the next write adds it"
-                self._notes.append(AuditProblem(scope=stream.scope, message=message))
+                self._note(stream.scope, "is not in the register of chains yet: its writer was interrupted")
 
     def _check_missing(
         self, register: _Register, outside: Mapping[str, Mapping[int, str]], found: Mapping[str, ScopePath]

@@ -29,10 +29,13 @@ ENTRY: dict[str, Any] = {
     "removed": [],
     "count": None,
     "unsure": False,
+    "keys": [],
+    "content": None,
+    "number": 1,
 }
 
 
-Operation = Literal["put", "delete", "purge", "limit", "expire", "touch"]
+Operation = Literal["put", "delete", "purge", "limit", "expire", "touch", "read", "scan", "recall"]
 
 
 class AuditQuery(PageQuery):
@@ -50,10 +53,11 @@ class AuditQuery(PageQuery):
 
 
 class EntryOut(Struct, kw_only=True, frozen=True):
-    """One change: who made it, when, and to what.
+    """One change or read: who made it, when, and to what; `number` is its place in the log of its scope.
 
     `before` and `after` are the record's versions, where known; `removed` are the keys that a limit evicted, `count`
-    is the number of records that were deleted together. An `unsure` change may not have happened.
+    is the number of records that were deleted together or read, `keys` are theirs. `content` is what was written or
+    asked for, if the log keeps it. An `unsure` change may not have happened.
     """
 
     time: datetime
@@ -70,6 +74,9 @@ class EntryOut(Struct, kw_only=True, frozen=True):
     removed: list[str]
     count: int | None
     unsure: bool
+    keys: list[str]
+    content: str | None
+    number: int
 
 
 def entry_out(entry: AuditEntry) -> EntryOut:

@@ -1,0 +1,174 @@
+"""Names in the audit log: pseudonyms, content by choice, and erasure of names that leaves the chains intact."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mnemic
+from layered import KEY
+from mnemic.backends.memory import MemoryStore
+from mnemic.errors import StoreUnavailableError
+from mnemic.layers.audit import AuditLayer
+from mnemic.layers.audit_names import drop_names
+from mnemic.layers.audit_verify import Verification
+from mnemic.layers.layer import Layer
+from mnemic.records import Record, ScopePath
+from mnemic.store.query import Outcome, Put, Write
+
+ALICE = ScopePath("acme/alice@example.com")
+
+
+def dropped(memory: mnemic.Memory, scope: ScopePath = ALICE, *names: str) -> int:
+    done: int = memory._driver.run(drop_names(memory._async._store, scope, names, "certificate-1"))
+    return done
+
+
+@pytest.mark.parametrize("mode", ["same", "separate", "encrypted"])
+def test_names_are_erased_and_the_chains_verify(mode: str, tmp_path: Path) -> None:
+    data, trail = tmp_path / "data.db", tmp_path / "trail.db"
+    options: dict[str, Any] = {"audit": f"sqlite:///{trail}" if mode == "separate" else True}
+    if mode == "encrypted":
+        options["encryption_key"] = KEY
+    with mnemic.open(f"sqlite:///{data}", **options) as memory:
+        alice, bob = memory.scope("acme", "alice@example.com"), memory.scope("acme", "bob")
+        with memory.acting(actor="alice-login", address="10.0.0.7"):
+            alice.session("monday").add("user", "hello")
+            alice.notes.write("passport number", 1)
+            bob.notes.write("from alice", 1)
+        with memory.acting(actor="bob-login"):
+            bob.notes.write("own", 2)
+        checkpoint = memory.audit_checkpoint()
+        alice.erase()
+        before = len(memory.audit_trail())
+        with memory.acting(actor="privacy officer"):
+            assert dropped(memory, ALICE, "alice-login") == before - 1
+        verified = memory.audit_verify(checkpoint=checkpoint)
+        assert (verified.problems, verified.notes) == ([], [])
+        trail_now = memory.audit_trail()
+        assert len(trail_now) == before
+        assert memory.audit_trail("acme/alice@example.com") == []
+        assert {entry.scope.segments[0] for entry in trail_now} == {"acme"}
+        assert [entry.key for entry in memory.audit_trail("acme/bob")] == [None, "own"]
+        assert [entry.operation for entry in trail_now].count("put") == 4
+        assert dropped(memory, ALICE, "alice-login") == 0
+        alice.notes.write("new", 1)
+        alice.notes.write("newer", 1)
+        assert memory.audit_verify().intact
+        assert len(memory.audit_trail("acme/alice@example.com")) == 2
+        alice.erase()
+        dropped(memory)
+        memory._driver.run(memory._async._store.scrub())  # type: ignore[attr-defined]
+    for path in (data, trail):
+        content = path.read_bytes() if path.exists() else b""
+        for name in (b"alice@example.com", b"passport", b"alice-login", b"10.0.0.7"):
+            assert name not in content, name
+
+
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_an_interrupted_erasure_of_names_is_explained_and_finished(failing: int) -> None:
+    class Interrupted(Layer):
+        writes = 0
+
+        async def write(self, write: Write) -> list[Outcome]:
+            self.writes += 1
+            if self.writes == failing:
+                raise StoreUnavailableError("interrupted")
+            return await super().write(write)
+
+    async def main() -> None:
+        store = Interrupted(MemoryStore())
+        store.writes = 1000
+        layer = AuditLayer(store)
+        for scope in (ALICE, ALICE / "monday"):
+            for key in "ab":
+                await layer.write(Write((Put(Record(scope, "note", key)),)))
+        store.writes = 0
+        with pytest.raises(StoreUnavailableError):
+            await drop_names(layer, ALICE)
+        assert (await Verification(layer.chain, ScopePath()).run()).problems == []
+        store.writes = 1000
+        await drop_names(layer, ALICE)
+        verified = await Verification(layer.chain, ScopePath()).run()
+        assert (verified.problems, verified.notes, verified.entries) == ([], [], 4)
+        assert await layer.trail(ALICE) == []
+
+    asyncio.run(main())
+
+
+def test_pseudonyms_hide_names_and_are_found_by_them() -> None:
+    with mnemic.open("memory://", audit=mnemic.Audit(pseudonyms=True)) as memory:
+        notes = memory.scope("acme").notes
+        with memory.acting(actor="alice", address="10.0.0.7", session="web"):
+            notes.write("plan", 1)
+        with memory.acting(actor="bob"):
+            notes.write("plan", 2)
+        first, second = memory.audit_trail(operation="put")
+        assert memory.audit_trail(actor="alice", key="plan") == [first]
+        assert first.key == second.key != "plan"
+        assert first.actor is not None
+        assert first.actor.startswith("~")
+        assert not {"alice", "bob", "plan", "10.0.0.7", "web"} & {
+            str(value) for entry in memory.audit_trail() for value in entry.to_dict().values()
+        }
+        assert memory.audit_verify().intact
+        assert dropped(memory, ScopePath("other"), "bob") == 1
+        assert memory.audit_trail(actor="bob") == []
+        assert memory.audit_verify().intact
+
+
+def test_content_is_kept_only_if_asked_for_and_redacted() -> None:
+    for content in (False, True):
+        audit = mnemic.Audit(content=content, reads=True)
+        with mnemic.open("memory://", audit=audit, redact=True) as memory:
+            space = memory.scope("acme")
+            space.remember("Write to alice@example.com", id="m")
+            space.recall("Where does bob@example.com live?")
+            kept = [entry.content for entry in memory.audit_trail() if entry.operation in ("put", "recall")]
+            text = " ".join(filter(None, kept))
+            assert ("Write to" in text, "Where does" in text) == (content, content)
+            assert "@example.com" not in text
+            assert memory.audit_verify().intact
+
+
+def test_reads_are_logged_with_count_and_actor() -> None:
+    with mnemic.open("memory://", audit=mnemic.Audit(reads=True)) as memory:
+        space = memory.scope("acme")
+        space.remember("Alice likes tea", id="tea")
+        chat = space.session("s")
+        chat.add("user", "hello")
+        with memory.acting(actor="bob", address="10.0.0.9"):
+            space.recall("What does Alice like?")
+            chat.messages()
+            space.memories.get("tea")
+        reads = memory.audit_trail(actor="bob")
+        told = {(e.operation, e.scope.path, e.count, tuple(e.keys)) for e in reads}
+        assert ("read", "acme", 1, ("tea",)) in told
+        assert any(e.operation == "recall" and "tea" in e.keys and e.count == len(e.keys) for e in reads)
+        assert any(e.operation == "scan" and e.scope.path == "acme/s" and e.count == 1 for e in reads)
+        assert {e.address for e in reads} == {"10.0.0.9"}
+        assert memory.audit_verify().intact
+
+
+def test_a_read_that_cannot_be_logged_returns_nothing() -> None:
+    class Failing(Layer):
+        failing = False
+
+        async def write(self, write: Write) -> list[Outcome]:
+            if self.failing:
+                raise StoreUnavailableError("away")
+            return await super().write(write)
+
+    async def main() -> None:
+        log = Failing(MemoryStore())
+        layer = AuditLayer(MemoryStore(), mnemic.Audit(reads=True), log)
+        record = Record(ALICE, "note", "a")
+        await layer.write(Write((Put(record),)))
+        log.failing = True
+        with pytest.raises(mnemic.AuditError, match="nothing was returned"):
+            await layer.read([record.ref])
+
+    asyncio.run(main())

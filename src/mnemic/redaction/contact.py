@@ -10,9 +10,7 @@ from .recognizer import Recognizer, Span, follows
 
 # ---------------------------------------------------------------- e-mail addresses
 
-_LOCAL = re.compile(
-    r"(?:(?<=\\[nrt])|(?<![\w.!#$%&'*+/=?^`{|}~\-]))[\w!#$%&'*+=?^`{|}~\-][\w.!#$%&'*+=?^`{|}~\-]{0,63}\Z"
-)
+_LOCAL = re.compile(r"(?:(?<=\\[nrt])|(?<![\w.!#$%&*+/=?^{|}~\-]))\w[\w.!#$%&'*+=?^{|}~\-]{0,63}\Z")
 _QUOTED = re.compile(r'"[^"\n]{1,62}"\Z')
 _DOMAIN = re.compile(
     r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(?:xn--[a-z0-9\-]{2,59}|[^\W\d_]{2,24})(?![\w\-]*@|\w)", re.I
@@ -41,6 +39,9 @@ _TLD = frozenset(_DOMAINS.split())
 """Domains that make words with `at` and `dot` an address."""
 
 
+_AT_SIGNS = ("[at", "(at", "{at", "<at", "[ at", "( at", "{ at", "(@", "[@", "{@", "[ @", "( @", "ät", "arroba")
+
+
 def find_emails(text: str) -> Iterator[Span]:
     """Yield e-mail addresses, also spelled out as in `ann [at] example [dot] com`."""
     at = text.find("@")
@@ -49,8 +50,8 @@ def find_emails(text: str) -> Iterator[Span]:
         if span is not None:
             yield span
         at = text.find("@", at + 1)
-    lower = text.casefold() if len(text) < 100_000 else text
-    if "at" in lower or "arroba" in lower or "ät" in lower or "@ " in text:
+    lower = text.lower()
+    if any(sign in lower for sign in _AT_SIGNS) or (" at " in lower and " dot " in lower):
         for match in _SPELLED.finditer(text):
             parts = [part for part in _DOT.split(match[2]) if part and part.strip()]
             if parts[-1].strip().lower() in _TLD and (_BRACKETED.search(match[0]) or not _DOT_PLAIN.search(match[2])):
@@ -92,7 +93,7 @@ _NORTH_AMERICA = re.compile(
     r"(?: ?(?:x|ext\.?) ?\d{1,5})?(?![\w\-]|\.\d)"
 )
 _NATIONAL = re.compile(
-    rf"(?<![\w.+,\-])(?:\(0\d{{1,4}}\){_SEPARATED}?|0\d{{1,4}}(?:{_SEPARATED}| ?/ ?))\d{{2,8}}"
+    rf"(?<![\w.+,\-])(?<!\d{_SEPARATED})(?:\(0\d{{1,4}}\){_SEPARATED}?|0[1-9]\d{{0,3}}(?:{_SEPARATED}| ?/ ?))\d{{2,8}}"
     rf"(?:{_SEPARATED}\d{{2,8}}){{0,4}}(?![\w\-]|[.,]\d)"
 )
 """A trunk prefix and groups, as in Europe: 030 1234567, 06 12 34 56 78, 020 7946 0958."""
@@ -107,6 +108,12 @@ _PHONE_WORDS = re.compile(
     r"τηλ|هاتف)(?!\w)[^\w\n+(]{0,6}(?:(?:is|number|no|nr|ist|est|es|at|on|:|=)[^\w\n+(]{0,4}){0,2}\Z",
     re.IGNORECASE,
 )
+_PHONE_STEMS = (
+    "phone", "fon", "tel", "tél", "mobil", "móvil", "movil", "cell", "celular", "handy", "portable", "fax", "app",
+    "sms", "signal", "hotline", "call", "reach", "ring", "text me", "num", "电话", "手机", "電話", "携帯", "전화",
+    "тел", "τηλ", "هاتف",
+)  # fmt: skip
+"""Parts of these words: looking for these first is faster."""
 _NOT_PHONE = re.compile(
     r"(?<!\w)(?:order|invoice|ticket|tracking|serial|isbn|issn|ean|upc|sku|version|build|commit|part|model|"
     r"case|ref(?:erence)?|bestellung|rechnung|commande|factura|pedido|port|lat|lon|iban|account|konto|page|rfc|pid)"
@@ -120,25 +127,42 @@ _DATE = re.compile(
 )
 
 
+_RUN = re.compile(r"[+(]?\d[\d ().\-‑–/\u00a0\u202f]{5,80}")
+"""Where a phone number can be: digits and separators."""
+REACH = 60
+"""How many characters before a number tell that it is one."""
+AFTER = 10
+"""How many characters after a run of digits tell whether it is a phone number."""
+
+
 def find_phones(text: str) -> Iterator[Span]:
     """Yield phone numbers: with a country code, in the forms of several countries, or after a word such as `tel`."""
-    for pattern in (_INTERNATIONAL, _NORTH_AMERICA, _NATIONAL, _GROUPED_NINE):
-        for match in pattern.finditer(text):
-            number = match[0]
-            digits = sum(character.isdigit() for character in number)
-            least = 8 if number[0] == "+" else 9
-            # Digits alone are a phone number only if they begin with a plus.
-            apart = number[0] == "+" or not number.isdigit()
-            likely = least <= digits <= 16 and apart and not _DATE.match(number)
-            if likely and not follows(text, match.start(), _NOT_PHONE, 24):
-                yield match.span()
-    if _SIX.search(text):
-        for match in _ANY.finditer(text):
-            if _DATE.match(match[0]) is None and follows(text, match.start(), _PHONE_WORDS, 60):
+    for run in _RUN.finditer(text):
+        start, end = run.start(), min(run.end() + AFTER, len(text))
+        if sum(map(str.isdigit, run[0])) < 6:
+            continue
+        for pattern in (_INTERNATIONAL, _NORTH_AMERICA, _NATIONAL, _GROUPED_NINE):
+            for match in pattern.finditer(text, start, end):
+                if _is_phone(match[0]) and not follows(text, match.start(), _NOT_PHONE, 24):
+                    yield match.span()
+        for match in _ANY.finditer(text, start, end):
+            if _DATE.match(match[0]) is None and _is_called_phone(text, match.start()):
                 yield match.span()
 
 
-_SIX = re.compile(r"\d(?:[ ().\-‑/]{0,2}\d){5}")
+def _is_called_phone(text: str, start: int) -> bool:
+    before = text[max(0, start - REACH) : start].lower()
+    return any(stem in before for stem in _PHONE_STEMS) and _PHONE_WORDS.search(before) is not None
+
+
+def _is_phone(number: str) -> bool:
+    digits = sum(map(str.isdigit, number))
+    if not (8 if number[0] == "+" else 9) <= digits <= 16 or _DATE.match(number):
+        return False
+    # Digits alone are one only after a plus; columns of numbers with leading zeros are none.
+    apart = number[0] == "+" or not number.isdigit()
+    return apart and not all(part.startswith("0") for part in re.findall(r"\d+", number))
+
 
 # ---------------------------------------------------------------- IP addresses
 
@@ -158,7 +182,7 @@ def find_addresses(text: str) -> Iterator[Span]:
         for match in _V4.finditer(text):
             if _is_v4(match[0]) and (not follows(text, match.start(), _VERSION, 14) or _in_url(text, match.start())):
                 yield match.span()
-    if text.count(":") >= 2:
+    if "::" in text or text.count(":") >= 7:
         for match in _V6.finditer(text):
             if _is_v6(match[0].partition("%")[0]):
                 yield match.span()
@@ -182,7 +206,9 @@ def _is_v6(text: str) -> bool:
         address = IPv6Address(text)
     except AddressValueError:
         return False
-    return not (address.is_loopback or address.is_unspecified) and any(c.isdigit() for c in text)
+    # A group of four tells an address from a slice, 10::2, and from a name in code.
+    four = any(len(group) == 4 for group in text.split(":"))
+    return four and not (address.is_loopback or address.is_unspecified) and any(map(str.isdigit, text))
 
 
 EMAIL = Recognizer("EMAIL", find_emails)

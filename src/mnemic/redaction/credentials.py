@@ -27,7 +27,6 @@ _KNOWN = re.compile(
     r"|hvs\.[A-Za-z0-9_\-]{24,200}|sntrys_[A-Za-z0-9+/=_\-]{30,250}|PMAK-[a-f0-9]{24}-[a-f0-9]{34}"
     r"|eyJ[A-Za-z0-9_\-]{8,4000}\.eyJ[A-Za-z0-9_\-]{8,8000}\.[A-Za-z0-9_\-]{0,2000}"  # JSON web tokens
     r"|\d{8,10}:AA[A-Za-z0-9_\-]{33}(?![A-Za-z0-9_\-])"  # bots of Telegram
-    r"|[MNO][A-Za-z\d_\-]{23,25}\.[A-Za-z\d_\-]{6}\.[A-Za-z\d_\-]{27,40}"  # bots of Discord
     r")"
 )
 _WEBHOOK = re.compile(
@@ -37,26 +36,43 @@ _WEBHOOK = re.compile(
 )
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_IN_URL = re.compile(
-    r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s:/@\"'<>\[\]]{0,100}:([^\s/@\"'<>]{3,200})@(?=[\w\[])"
-)
+_IN_URL = re.compile(r"[^\s:/@\"'<>\[\]]{0,100}:([^\s/@\"'<>]{3,200})@(?=[\w\[])")
+"""User and password after the scheme of a URL."""
 _AUTHORIZATION = re.compile(
     r"(?<![A-Za-z])(?:Bearer|Basic|Token|ApiKey)\s{1,3}([A-Za-z0-9+/=_.~\-]{16,4000})", re.IGNORECASE
 )
-_NAMED = re.compile(
-    r"(?<![A-Za-z])(?P<name>(?:[A-Za-z0-9]{1,20}[_\-.]){0,4}"
-    r"(?:pass(?:word|wd|phrase|code)?|pwd|passwort|kennwort|contraseña|clave|mot de passe|mdp|senha|wachtwoord|"
-    r"secret(?:[_\- ]?(?:access)?[_\- ]?key)?|"
-    r"(?:api|access|auth|private|signing|encryption|account|app|shared)[_\- ]?(?:key|token|secret)|"
-    r"(?:access|auth|refresh|bearer|session|id|csrf|client)?[_\-]?token|client[_\-]?secret|credential|apikey|"
-    r"пароль|密码|パスワード|비밀번호)(?:[_\-](?:key|value|hash|\d))?)"
-    r"[\"'`]?\s{0,3}(?P<sign>=>|:=|==?|:|：|\s(?:is|ist|est|es|é|è|was|lautet|są|to)[\s:]|/)\s{0,3}"
-    r"(?P<quote>[\"'`“«]?)(?P<value>[^\s\"'`“”«»,;)}\]<>]{4,300})",
+_WORDS = (
+    "pass", "pwd", "kennwort", "contraseña", "clave", "mot de passe", "mdp", "senha", "wachtwoord", "secret", "token",
+    "key", "credential", "пароль", "密码", "パスワード", "비밀번호",
+)  # fmt: skip
+_SIGN = r"=>|:=|==?|:|：|\s(?:is|ist|est|es|é|è|was|lautet|są|to)[\s:]|/"
+_ASSIGNED = re.compile(
+    r"(?P<more>word|wd|phrase|code|wort)?(?:[_\- ]?(?:access[_\- ]?)?key)?(?:[_\-](?:value|hash|\d))?"
+    rf"[\"'`]?\s{{0,3}}(?P<sign>{_SIGN})\s{{0,3}}"
+    r"(?:(?P<quote>[\"'`“«])(?P<quoted>[^\"'`“”«»\n]{4,300})|(?P<value>[^\s\"'`“”«»,;)}\]<>]{4,300}))",
     re.IGNORECASE,
 )
+"""The rest of a name after one of these words, a sign, and a value."""
+_BEFORE_KEY = re.compile(
+    r"(?:api|access|auth|private|signing|encryption|account|app|shared|secret)[_\- ]?\Z", re.IGNORECASE
+)
+_WHOLE = frozenset(("pass", "pwd", "kennwort", "clave", "mdp", "senha", "wachtwoord", "credential", "mot de passe"))
+"""Words that are not the end of another one; `pass` unless more follows."""
+_PASSWORDS = frozenset(
+    ("contraseña", "senha", "kennwort", "wachtwoord", "mot de passe", "пароль", "密码", "パスワード")
+)
+_STARTS = (
+    "sk-", "sk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "gldt-", "glrt-", "glcbt-",
+    "glptt-", "glft-", "glsoat-", "AKIA", "ASIA", "ABIA", "ACCA", "AIza", "GOCSPX-", "ya29.", "xox", "xapp-", "whsec_",
+    "SG.", "npm_", "pypi-", "hf_", "dop_v1_", "shp", "lin_api_", "ntn_", "secret_", "r8_", "gsk_", "pplx-", "tvly-",
+    "xai-", "mnk_", "AGE-SECRET", "sq0", "EAAA", "key-", "dapi", "dckr_pat_", "vercel_", "hvs.", "sntrys_", "PMAK-",
+    "eyJ", ":AA",
+)  # fmt: skip
+"""Beginnings of known keys: looking for these first is faster than for all patterns."""
 _FLAG = re.compile(
     r"(?<!\S)(?:--(?:password|passwd|token|api-key|secret|auth)|-p)[ =](?P<value>[^\s\"'-][^\s\"']{5,200})"
 )
+_SCHEMES = ("bearer ", "basic ", "token ", "apikey ")
 _CODE = re.compile(
     r"\A(?:None|null|nil|undefined|true|false|str(?:ing)?|int|bytes|bool(?:ean)?|any|object|required|optional|self|this|"
     r"input|getpass|process|os|env|config|settings|args|kwargs|secrets?|vault|var|let|const|new|await|request|req|data|"
@@ -65,8 +81,9 @@ _CODE = re.compile(
     r"field|hash|hashed|manager|policy|length|strength|generator|protected|less)\Z",
     re.IGNORECASE,
 )
-_CALL = re.compile(r"\A[$A-Za-z_][\w.\->:$]*(?:\(|\[)|\A[$%<{]|\A(?:[a-z_]+\.)+[a-z_]+\Z|\A/|\Ahttps?:")
-_WEAK_WORD = re.compile(r"(?i)(?:token|credential|pass|clave|secret)\Z")
+_CALL = re.compile(
+    r"\A[$A-Za-z_][\w.\->:$]*(?:\(|\[)|\A[$%<{]|\A(?:[a-z_]+\.)+[a-z_]+\Z|\A[a-z]+(?:_[a-z]+)+\Z|\A/|\Ahttps?:"
+)
 
 
 def entropy(text: str) -> float:
@@ -76,28 +93,40 @@ def entropy(text: str) -> float:
 
 def find_secrets(text: str) -> Iterator[Span]:
     """Yield keys, tokens and passwords, without the words that name them."""
-    for match in _KNOWN.finditer(text):
-        if _is_random(match[0]):
-            yield match.span()
+    lower = text.lower()
+    if len(lower) != len(text):  # some letters become two in lower case
+        lower = "".join([low if len(low := one.lower()) == 1 else one for one in text])
+    if any(start in text for start in _STARTS):
+        for match in _KNOWN.finditer(text):
+            if _is_random(match[0]):
+                yield match.span()
     if "://" in text:
-        for match in _WEBHOOK.finditer(text):
-            yield match.span()
-        for match in _IN_URL.finditer(text):
-            if not _is_placeholder(match[1]):
-                yield match.span(1)
+        if "hook" in lower:
+            yield from (match.span() for match in _WEBHOOK.finditer(text))
+        at = text.find("://")
+        while at >= 0:
+            login = _IN_URL.match(text, at + 3)
+            if login is not None and not _is_placeholder(login[1]):
+                yield login.span(1)
+            at = text.find("://", at + 3)
     if "PRIVATE KEY" in text:
-        at = _PEM.search(text)
-        while at is not None:
-            last = _PEM_END.search(text, at.end())
-            yield at.start(), last.end() if last is not None else _end_of_base64(text, at.end())
-            at = _PEM.search(text, last.end()) if last is not None else None
-    for match in _AUTHORIZATION.finditer(text):
+        first = _PEM.search(text)
+        while first is not None:
+            last = _PEM_END.search(text, first.end())
+            end = last.end() if last is not None else _end_of_base64(text, first.end())
+            yield first.start(), end
+            first = _PEM.search(text, end)
+    for match in _AUTHORIZATION.finditer(text) if any(word in lower for word in _SCHEMES) else ():
         if any(one.isdigit() for one in match[1]) and entropy(match[1]) > 3:
             yield match.span(1)
-    for match in _NAMED.finditer(text):
-        if _is_value(match):
-            yield match.start("value"), match.start("value") + len(match["value"].rstrip(".?!:"))
-    for match in _FLAG.finditer(text):
+    for word in _WORDS:
+        at = lower.find(word)
+        while at >= 0:
+            named = _ASSIGNED.match(text, at + len(word))
+            if named is not None and (found := _value_of(named, text, at, word)) is not None:
+                yield found
+            at = lower.find(word, at + len(word))
+    for match in _FLAG.finditer(text) if "-p" in text or "--" in text or "-u" in text else ():
         if any(one.isdigit() for one in match["value"]) and not _is_placeholder(match["value"]):
             yield match.span("value")
 
@@ -117,24 +146,37 @@ def _is_placeholder(value: str) -> bool:
     return _CODE.match(value) is not None or _CALL.match(value) is not None or len(set(value)) < 3
 
 
-def _is_value(match: re.Match[str]) -> bool:
-    """Return whether what follows a word for a password is one, and not code or prose."""
-    value, sign = match["value"].rstrip(".?!:"), match["sign"].strip().lower()
+def _value_of(match: re.Match[str], text: str, at: int, word: str) -> Span | None:
+    """Return where the password is that follows a word for one; None if it is code or prose."""
+    if word == "key" and _BEFORE_KEY.search(text, max(0, at - 12), at) is None:
+        return None
+    if word in _WHOLE and match["more"] is None and text[at - 1 : at].isalpha():
+        return None
+    group = "quoted" if match["quote"] else "value"
+    value, sign = match[group], match["sign"].strip().lower()
+    if group == "value":
+        value = value.rstrip(".?:")
     if len(value) < 4 or _is_placeholder(value):
-        return False
-    mixed = sum((any(map(str.isdigit, value)), any(map(str.isalpha, value)), not value.isalnum()))
-    if (sign and sign[0].isalpha()) or sign == "/":
-        return mixed >= 2 and (any(map(str.isdigit, value)) or bool(re.search(r"[!@#$%^&*?]", value)))
-    if match["quote"]:
-        weak = _WEAK_WORD.search(match["name"]) is not None
-        return mixed >= 2 or (not weak and len(value) >= 6) or (len(value) >= 8 and entropy(value) > 2.5)
-    return (any(map(str.isdigit, value)) and mixed >= 2) or (len(value) >= 16 and entropy(value) > 3.5)
+        return None
+    digits = any(map(str.isdigit, value))
+    mixed = digits + any(map(str.isalpha, value)) + (not value.isalnum())
+    if sign == "/" or sign[:1].isalpha():  # prose
+        likely = mixed >= 2 and (digits or re.search(r"[!@#$%^&*?]", value) is not None)
+    elif group == "quoted":
+        strong = match["more"] is not None or word in _PASSWORDS
+        likely = (
+            (strong and len(value) >= 6)
+            or (mixed >= 2 and " " not in value)
+            or (len(value) >= 8 and entropy(value) > 3)
+        )
+    else:
+        likely = (digits and mixed >= 2) or (len(value) >= 16 and entropy(value) > 3.5)
+    return (match.start(group), match.start(group) + len(value)) if likely else None
 
 
 SECRET_NAME = re.compile(
-    r"(?:.*[_\-. ])?(?:pass(?:word|wd|phrase|code)|pwd|secret|api[_\-]?key|(?:auth|access|refresh)[_\-]?token|"
-    r"(?:access|private)[_\-]?key|client[_\-]?secret|secret[_\-]?(?:access[_\-]?)?key|passwort|contraseña|senha|"
-    r"authorization)",
+    r".*(?:password|passwd|passphrase|passcode|secret|api[_\- ]?key|(?:auth|access|refresh)[_\-]?token|"
+    r"(?:access|private)[_\-]?key|client[_\-]?secret|passwort|contraseña|senha)|pwd|authorization",
     re.IGNORECASE,
 )
 """Names of fields whose value is a secret whatever it looks like."""

@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+
+from msgspec import Struct
 
 from .payment import luhn
 from .recognizer import Recognizer, Span, follows
 
-_BEFORE, _AFTER = r"(?<![\w.+\-])", r"(?![\w]|[\-.]\d)"
+_AFTER = r"(?![\w]|[\-.]\d)"
+
+
+class NationalId(Struct, frozen=True):
+    """The digits that a number begins with at least, its form, its validity, and the words that it must follow.
+
+    What has the form `always` needs no words.
+    """
+
+    name: str
+    digits: int
+    form: re.Pattern[str]
+    valid: Callable[[str], bool]
+    words: re.Pattern[str] | None = None
+    always: re.Pattern[str] | None = None
+
+    def at(self, text: str, start: int) -> Span | None:
+        """Return the number that begins at a position; None if there is none."""
+        match = self.form.match(text, start)
+        if match is None or not self.valid(_compact(match[0])):
+            return None
+        if self.words is not None and (self.always is None or self.always.fullmatch(match[0]) is None):
+            return match.span() if follows(text, start, self.words, 60) else None
+        return match.span()
+
+
+FORMS: dict[str, NationalId] = {}
+"""All of them by name."""
+_START = re.compile(
+    r"(?<![\w.+\-])(?=\d(?:[ .\-/+\u00a0]{0,3}\d){5}|[A-Za-z]{1,2}[ \-]?\d|[A-Za-z]{6} ?[0-9L-NP-Vl-np-v]{2})"
+)
+"""Where one can begin: with six digits, or with one, two or six letters before digits."""
+
+
+_RUN = re.compile(r"[\d .\-/+\u00a0]*")
+LONGEST = 28
+"""How many characters a number has with its separators."""
+
+
+def find_national_ids(text: str, names: Container[str]) -> Iterator[tuple[str, Span]]:
+    """Yield the numbers of these names, each with its name: one search for all of them."""
+    wanted = [one for one in FORMS.values() if one.name in names]
+    for begin in _START.finditer(text):
+        start = begin.start()
+        digits = sum(map(str.isdigit, _RUN.findall(text, start, start + LONGEST)[0]))
+        for one in wanted:
+            if one.digits <= digits and (span := one.at(text, start)) is not None:
+                yield one.name, span
 
 
 def _numbers(
-    name: str, form: str, valid: Callable[[str], bool], words: str = "", *, always: str | None = None
+    name: str, digits: int, form: str, valid: Callable[[str], bool], words: str = "", *, always: str | None = None
 ) -> Recognizer:
-    """Return a recognizer of what has this form and is valid without its separators.
-
-    With `words`, only after one of these; but what has the form `always` is found everywhere.
-    """
-    pattern = re.compile(f"{_BEFORE}(?:{form}){_AFTER}", re.IGNORECASE)
-    before = re.compile(rf"(?<![^\W_])(?:{words})(?![^\W\d_])[^\n]{{0,24}}\Z", re.IGNORECASE) if words else None
-    telling = None if always is None else re.compile(always, re.IGNORECASE)
-
-    def find(text: str) -> Iterator[Span]:
-        for match in pattern.finditer(text):
-            told = before is None or (telling is not None and telling.fullmatch(match[0]) is not None)
-            if (told or follows(text, match.start(), before, 60)) and valid(_compact(match[0])):  # type: ignore[arg-type]
-                yield match.span()
-
-    return Recognizer(name, find)
+    """Return a recognizer of what has this form and is valid without its separators."""
+    FORMS[name] = NationalId(
+        name,
+        digits,
+        re.compile(f"(?:{form}){_AFTER}", re.IGNORECASE),
+        valid,
+        re.compile(rf"(?<![^\W_])(?:{words})(?![^\W\d_])[^\n]{{0,24}}\Z", re.IGNORECASE) if words else None,
+        None if always is None else re.compile(always, re.IGNORECASE),
+    )
+    return Recognizer(name, lambda text: (span for _, span in find_national_ids(text, (name,))))
 
 
 def _compact(number: str) -> str:
@@ -147,40 +191,45 @@ def _rijksregister(digits: str) -> bool:
 
 US_SSN = _numbers(
     "US_SSN",
+    9,
     r"\d{3}-\d{2}-\d{4}|\d{3} \d{2} \d{4}|\d{9}",
     _ssn,
     r"ssn|social[ _]?security|soc[. ]sec|itin|tax ?(?:payer)? ?id",
     always=r"\d{3}-\d{2}-\d{4}",
 )
-UK_NINO = _numbers("UK_NINO", r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]", _nino)
+UK_NINO = _numbers("UK_NINO", 0, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]", _nino)
 FR_NIR = _numbers(
     "FR_NIR",
+    6,
     r"[12378][ .]?\d{2}[ .]?(?:0[1-9]|1[0-2]|[2-9]\d)[ .]?(?:\d{2}|2[AB])[ .]?\d{3}[ .]?\d{3}[ .\-/]{0,3}\d{2}",
     _nir,
 )
 DE_TAX_ID = _numbers(
     "DE_TAX_ID",
+    11,
     r"\d{2} \d{3} \d{3} \d{3}|\d{11}",
     _german_tax_id,
     r"steuer[\- ]?id(?:ent\w*)?\w*(?:[\- ]?n\w*)?|idnr|identifikationsnummer|tin|tax[ _\-]?(?:id|number)|steuernummer",
     always=r"\d{2} \d{3} \d{3} \d{3}",
 )
-ES_DNI = _numbers("ES_DNI", r"(?:\d{8}|\d{2}\.\d{3}\.\d{3}|[XYZ][\- ]?\d{7})[\- ]?[A-HJ-NP-TV-Z]", _dni)
+ES_DNI = _numbers("ES_DNI", 0, r"(?:\d{8}|\d{2}\.\d{3}\.\d{3}|[XYZ][\- ]?\d{7})[\- ]?[A-HJ-NP-TV-Z]", _dni)
 IT_CODICE_FISCALE = _numbers(
     "IT_CODICE_FISCALE",
+    0,
     r"[A-Z]{6} ?[0-9L-NP-V]{2}[A-EHLMPRST][0-9L-NP-V]{2} ?[A-Z][0-9L-NP-V]{3}[A-Z]",
     _codice_fiscale,
 )
 NL_BSN = _numbers(
-    "NL_BSN", r"\d{9}|\d{4}\.\d{2}\.\d{3}|\d{3} \d{3} \d{3}", _bsn, r"bsn|burgerservicenummer|sofi(?:nummer)?"
+    "NL_BSN", 9, r"\d{9}|\d{4}\.\d{2}\.\d{3}|\d{3} \d{3} \d{3}", _bsn, r"bsn|burgerservicenummer|sofi(?:nummer)?"
 )
-PL_PESEL = _numbers("PL_PESEL", r"\d{11}", _pesel, r"pesel\w*")
+PL_PESEL = _numbers("PL_PESEL", 11, r"\d{11}", _pesel, r"pesel\w*")
 BR_CPF = _numbers(
-    "BR_CPF", r"\d{3}\.\d{3}\.\d{3}-\d{2}|\d{11}", _cpf, r"cpf|contribuinte", always=r"\d{3}\.\d{3}\.\d{3}-\d{2}"
+    "BR_CPF", 11, r"\d{3}\.\d{3}\.\d{3}-\d{2}|\d{11}", _cpf, r"cpf|contribuinte", always=r"\d{3}\.\d{3}\.\d{3}-\d{2}"
 )
-CH_AHV = _numbers("CH_AHV", r"756[. ]?\d{4}[. ]?\d{4}[. ]?\d{2}", _ahv)
+CH_AHV = _numbers("CH_AHV", 13, r"756[. ]?\d{4}[. ]?\d{4}[. ]?\d{2}", _ahv)
 SE_PERSONNUMMER = _numbers(
     "SE_PERSONNUMMER",
+    10,
     r"(?:19|20)?\d{6}[\-+]?\d{4}",
     _personnummer,
     r"person(?:al )?(?:nummer|nr|number)|pnr|personal identity number|samordningsnummer",
@@ -188,16 +237,18 @@ SE_PERSONNUMMER = _numbers(
 )
 IN_AADHAAR = _numbers(
     "IN_AADHAAR",
+    12,
     r"[2-9]\d{3}([ \-]?)\d{4}\1\d{4}",
     _verhoeff,
     r"aadhaar|aadhar|uidai|uid|आधार",
     always=r"[2-9]\d{3} \d{4} \d{4}",
 )
 CA_SIN = _numbers(
-    "CA_SIN", r"[1-79]\d{2}([ \-]?)\d{3}\1\d{3}", luhn, r"sin|social insurance(?: number)?|nas|assurance sociale"
+    "CA_SIN", 9, r"[1-79]\d{2}([ \-]?)\d{3}\1\d{3}", luhn, r"sin|social insurance(?: number)?|nas|assurance sociale"
 )
 BE_NATIONAL_NUMBER = _numbers(
     "BE_NATIONAL_NUMBER",
+    11,
     r"\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}|\d{11}",
     _rijksregister,
     r"rijksregister\w*|registre national|national number|nrn|insz|niss",

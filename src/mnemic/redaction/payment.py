@@ -11,6 +11,7 @@ _CARD = re.compile(
     r"(?<![\w.,+\-])(?:\d{4}([ .\-\u00a0])\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?|3\d{3}([ .\-])\d{6}\2\d{4,5}|\d{14,19})"
     r"(?![\d]|[.,\-]\d|[A-Za-z_])"
 )
+_FOURTEEN = re.compile(r"\d(?:[ .\-\u00a0]?\d){13}")
 _SPACED = re.compile(r"(?<![\w.,+\-])\d(?: \d){13,18}(?! ?\d)")
 _OTHER_NUMBER = re.compile(
     r"(?<!\w)(?:order|invoice|tracking|shipment|parcel|ticket|serial|imei|isbn|ean|gtin|sku|timestamp|ts|seq|offset|"
@@ -45,13 +46,17 @@ def luhn(digits: str) -> bool:
 
 def is_card(digits: str) -> bool:
     """Return whether digits are the number of a card of a known brand."""
-    if len(set(digits)) < 3 and not digits.startswith("4111"):
-        return False
-    return any(len(digits) in lengths and start.match(digits) for start, lengths in BRANDS) and luhn(digits)
+    return (
+        len(set(digits)) > 1
+        and any(len(digits) in lengths and start.match(digits) for start, lengths in BRANDS)
+        and luhn(digits)
+    )
 
 
 def find_cards(text: str) -> Iterator[Span]:
     """Yield the numbers of payment cards."""
+    if _FOURTEEN.search(text) is None:
+        return
     for pattern in (_CARD, _SPACED):
         for match in pattern.finditer(text):
             digits = re.sub(r"\D", "", match[0])

@@ -89,6 +89,8 @@ def follows(text: str, start: int, words: re.Pattern[str], reach: int = 40) -> b
     return words.search(text, max(0, start - reach), start) is not None
 
 
+FEW = 100
+"""Up to how many names a text is first searched for each of them."""
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
@@ -104,6 +106,8 @@ def name_list(names: Iterable[str], recognizer: str = "NAME") -> Recognizer:
         several.sort(key=len, reverse=True)
 
     def find(text: str) -> Iterator[Span]:
+        if len(by_first) <= FEW and not any(first in folded for folded in (text.casefold(),) for first in by_first):
+            return
         words = [*_WORD.finditer(text)]
         at = 0
         while at < len(words):

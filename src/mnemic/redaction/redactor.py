@@ -17,7 +17,7 @@ from ..messages import AgentCall, Message, ToolCall
 from ..records import FACT, Record, fact_key
 from .contact import EMAIL, IP_ADDRESS, PHONE
 from .credentials import SECRET, SECRET_NAME
-from .national_ids import NATIONAL_IDS
+from .national_ids import NATIONAL_IDS, find_national_ids
 from .payment import IBAN, PAYMENT_CARD
 from .recognizer import Finding, Recognizer
 
@@ -37,7 +37,8 @@ LENGTH = 14
 """Letters of a hash: 65 bits. Without digits, no recognizer takes it for a number."""
 TOKEN = re.compile(rf"\[([A-Z][A-Z0-9_]{{0,31}})(?::([a-z]{{{LENGTH}}}))?\]")
 """The replacement of a finding."""
-_NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|[A-Za-z]{2} ?\d{2} ?\d{2}|[A-Za-z]{6} ?\w{5} ?[A-Za-z]")
+_NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|\d\d[A-Za-z]\d\d")
+"""What every long number has: six digits, or the middle of an Italian codice fiscale."""
 _DATA_URL = re.compile(r"data:[\w.+\-]+/[\w.+\-]+;base64,")
 _NUMBER_NAME = re.compile(
     r"(?:.*[_\-. ])?(?:phone|mobile|tel|fax|ssn|card|iban|cvv|cvc|pin|account|pesel|bsn|cpf|tax_?id|national_?id)"
@@ -95,7 +96,8 @@ class Redactor:
         self._order = {one.name: place for place, one in enumerate(recognizers)}
         # Those of Mnemic that need a number are not asked about texts without one.
         self._any = [one for one in recognizers if one in _ALWAYS or one not in RECOGNIZERS]
-        self._numbers = [one for one in recognizers if one not in self._any]
+        self._numbers = [one for one in recognizers if one not in self._any and one not in NATIONAL_IDS]
+        self._ids = frozenset(one.name for one in recognizers if one in NATIONAL_IDS)
         self._engine = engine
         self._action = action
         self._actions = dict(actions or {})
@@ -110,8 +112,9 @@ class Redactor:
     def find(self, text: str) -> list[Finding]:
         """Return the findings in a text, in order, without overlaps."""
         found = [Finding(start, end, one.name) for one in self._any for start, end in one.find(text)]
-        if self._numbers and _NUMBER.search(text) is not None:
+        if _NUMBER.search(text) is not None:
             found += [Finding(start, end, one.name) for one in self._numbers for start, end in one.find(text)]
+            found += [Finding(start, end, name) for name, (start, end) in find_national_ids(text, self._ids)]
         if self._engine is not None:
             found += self._engine(text)
         if not found:

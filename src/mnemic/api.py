@@ -40,6 +40,7 @@ from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
+from .features.redaction_scan import FoundCount, Scanned
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
@@ -94,13 +95,13 @@ __all__ = [
     "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
     "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
     "EmbedderError", "Encryption", "EncryptionKeys", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts",
-    "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "Hit", "ImageInfo", "Imported",
+    "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "FoundCount", "Hit", "ImageInfo", "Imported",
     "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem", "Message",
     "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
     "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "OpenOptions",
     "Opening", "Overflow", "RecognizerLike", "Record", "Redacting", "Redaction", "RedactionAction", "RedactionEngine",
-    "Ref", "Reference", "Retention", "Right", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session",
-    "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
+    "Ref", "Reference", "Retention", "Right", "Role", "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder",
+    "Session", "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
     "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
     "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
     "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "Version", "copy",

@@ -11,20 +11,12 @@ from typing import Any, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import (
-    check_callable,
-    check_choice,
-    check_count,
-    check_names,
-    check_several,
-    check_text,
-    check_time,
-    check_ttl,
-)
+from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
+from .features.redaction_scan import RedactionScan, Scanned
 from .layers.audit import AuditLayer
 from .layers.audit_chain import ChainLayer
 from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
@@ -35,7 +27,7 @@ from .layers.encryption import EncryptLayer, check_plain
 from .layers.history import HistoryLayer
 from .layers.index import IndexLayer
 from .layers.master_key import EncryptionKeys
-from .layers.redact import RedactLayer
+from .layers.redact import RedactLayer, reveal
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
 from .layers.served import ServedLayer
 from .layers.store_signing import StoreSigning
@@ -316,11 +308,17 @@ class AsyncMemory:
         Raises InvalidValueError if the memory was opened without a vault, DecryptionError if the vault has another
         key, AccessDeniedError for a restricted memory without the right "admin".
         """
-        scope = self._reach(ScopePath(), "admin")
-        if self._redact is None or self._redact.vault is None:
-            raise InvalidValueError("there is no vault: open the memory with redact=Redaction(…, vault=Vault(key))")
-        check_text(text, "text")
-        return text if scope is None else await self._redact.vault.reveal(scope, text)
+        return await reveal(self._store, visible_root(self._store), text)
+
+    async def scan(
+        self,
+        *,
+        mend: bool = False,
+        redact: Redaction | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Scanned:
+        """Find personal data and secrets in all that is stored; with `mend`, redact them, as a scope's `scan` does."""
+        return await RedactionScan(self._store, redact, mend=mend).run(visible_root(self._store), progress)
 
     @property
     def audited(self) -> bool:

@@ -22,13 +22,16 @@ from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
 from .features.record_contents import readable
+from .features.redaction_scan import RedactionScan, Scanned
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .features.versions import Version, item_history, restore_item
 from .layers.beside import open_beside
+from .layers.redact import reveal
 from .layers.restricted import require
 from .messages import Role
-from .records import EMBEDDER_KIND, KEPT, MEMORY, UNLISTED, VERSION, ScopePath
+from .records import EMBEDDER_KIND, KEPT, MEMORY, UNLISTED, VAULT, VERSION, ScopePath
+from .redaction.config import Redaction
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
@@ -420,6 +423,28 @@ class AsyncScope:
             progress=progress,
         )
 
+    async def reveal(self, text: str) -> str:
+        """Return a text with the values that redaction has replaced by hashes, as far as the vault has them here.
+
+        Raises as `Memory.reveal` does.
+        """
+        return await reveal(self._store, self.path, text)
+
+    async def scan(
+        self,
+        *,
+        mend: bool = False,
+        redact: Redaction | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Scanned:
+        """Find personal data and secrets in what is stored here and below; with `mend`, redact them in place.
+
+        It looks for what the memory redacts, or for what `redact` says if the memory does not redact, by default for
+        all known types. Others may write meanwhile. If interrupted, it resumes when called again. `progress` is called
+        with the number of records done and the total. Raises InvalidValueError for another redaction than the memory's.
+        """
+        return await RedactionScan(self._store, redact, mend=mend).run(self.path, progress)
+
     async def erase(self, *, dry_run: bool = False) -> int:
         """Delete everything here and below, of every kind, without a trace; return the number of records.
 
@@ -435,7 +460,7 @@ class AsyncScope:
         return removed
 
 
-UNCOUNTED = (*KEPT, EMBEDDER_KIND, *UNLISTED)
+UNCOUNTED = (*KEPT, EMBEDDER_KIND, VAULT, *UNLISTED)
 """Kinds of internal records, which are not counted."""
 
 

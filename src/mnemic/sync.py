@@ -24,6 +24,7 @@ from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
+from .features.redaction_scan import Scanned
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.versions import Version
@@ -39,7 +40,7 @@ from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .recall.text_analysis import NEAR
 from .records import ScopePath
-from .redaction.config import Redacting
+from .redaction.config import Redacting, Redaction
 from .scope import AsyncScope
 from .signing import SigningKeys
 from .store import registry
@@ -717,6 +718,13 @@ class Memory:
         """
         return self._driver.run(self._async.reveal(text))
 
+    def scan(
+        self, *, mend: bool = False, redact: Redaction | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Scanned:
+        """Find personal data and secrets in all that is stored; with `mend`, redact them, as a scope's `scan` does."""
+        return self._driver.run(self._async.scan(mend=mend, redact=redact, progress=progress))
+
     @property
     def audited(self) -> bool:
         """Whether this memory has an audit log."""
@@ -1015,6 +1023,25 @@ class Scope:
         return self._driver.run(self._async.import_from(
             path, format=format, overwrite=overwrite, dry_run=dry_run, progress=progress,
         ))
+
+    def reveal(self, text: str) -> str:
+        """Return a text with the values that redaction has replaced by hashes, as far as the vault has them here.
+
+        Raises as `Memory.reveal` does.
+        """
+        return self._driver.run(self._async.reveal(text))
+
+    def scan(
+        self, *, mend: bool = False, redact: Redaction | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Scanned:
+        """Find personal data and secrets in what is stored here and below; with `mend`, redact them in place.
+
+        It looks for what the memory redacts, or for what `redact` says if the memory does not redact, by default for
+        all known types. Others may write meanwhile. If interrupted, it resumes when called again. `progress` is called
+        with the number of records done and the total. Raises InvalidValueError for another redaction than the memory's.
+        """
+        return self._driver.run(self._async.scan(mend=mend, redact=redact, progress=progress))
 
     def erase(self, *, dry_run: bool = False) -> int:
         """Delete everything here and below, of every kind, without a trace; return the number of records.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import force_setattr, replace
 
-from ..checks import check_several
+from ..checks import check_several, check_text
 from ..errors import InvalidValueError
 from ..event_loop import off_loop
 from ..messages import Message
@@ -38,6 +38,7 @@ from ..redaction.redactor import Redacted, Redactor
 from ..store.protocol import Page, Store
 from ..store.query import MAX_CHOICES, Condition, Derive, Expect, Op, Outcome, Put, Scan, Search, Touch, Write, place_of
 from .layer import Layer, filtered_scan
+from .restricted import RestrictedLayer, require
 from .vault import VaultStore
 
 OpType = TypeVar("OpType", bound=Op)
@@ -228,6 +229,21 @@ def redacting(store: Store) -> RedactLayer | None:
             return store
         store = store._below
     return None
+
+
+async def reveal(store: Store, scope: ScopePath, text: str) -> str:
+    """Return a text with the values behind its hashes, as far as the vault has them in a scope and below.
+
+    Raises InvalidValueError without a vault, DecryptionError if it has another key, AccessDeniedError for a store that
+    is restricted and lacks the right "admin".
+    """
+    require(store, "admin")
+    layer = redacting(store)
+    if layer is None or layer.vault is None:
+        raise InvalidValueError("there is no vault: open the memory with redact=Redaction(…, vault=Vault(key))")
+    check_text(text, "text")
+    reached = store.reach(scope) if isinstance(store, RestrictedLayer) else scope
+    return text if reached is None else await layer.vault.reveal(reached, text)
 
 
 async def redact_messages(store: Store, scope: ScopePath, messages: list[Message]) -> list[Message]:

@@ -19,6 +19,7 @@ from mnemic.errors import MnemicError
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.history import HistoryLayer
+from mnemic.layers.hold import HoldLayer
 from mnemic.layers.layer import Layer
 from mnemic.layers.redact import RedactLayer
 from mnemic.layers.restricted import RestrictedLayer
@@ -132,6 +133,10 @@ def confined(store: Store) -> Store:
     return Moved(Confined(store), HOSTILE)
 
 
+def held(store: Store) -> Store:
+    return HoldLayer(store)
+
+
 def both(store: Store) -> Store:
     return AuditLayer(HistoryLayer(EncryptLayer(store, KEY), timedelta(days=30)))
 
@@ -143,6 +148,7 @@ LAYERS: dict[str, Callable[[Store], Store]] = {
     "redacted": redacted,
     "confined": confined,
     "kept": kept,
+    "held": held,
 }
 """What stands before the scheme of the store below."""
 
@@ -166,6 +172,7 @@ SCHEMES = (
     "redacted+sqlite",
     "kept+memory",
     "kept+sqlite",
+    "held+sqlite",
 )
 
 

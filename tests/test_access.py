@@ -167,7 +167,7 @@ def test_the_store_has_no_key_and_nothing_else_shows_it(url: str, tmp_path: Path
     assert secret.encode() not in content
     with mnemic.open(url, audit=True) as memory:
         assert memory.stats().items == 0
-        assert memory.scope().erase(dry_run=True) == 0
+        assert memory.scope().erase(dry_run=True).records == 0
         memory.scope().erase()
         memory.scope("acme").erase()
         memory.export_to(tmp_path / "all.jsonl")

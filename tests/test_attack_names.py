@@ -97,7 +97,7 @@ def test_no_name_is_taken_for_another(name: str, seed: int, tmp_path: Path) -> N
         random.Random(seed).shuffle(tenants)
         left = tenants[len(tenants) // 2 :]
         for tenant in tenants[: len(tenants) // 2]:
-            assert memory.scope(tenant).erase() == 2 + notes, f"{tenant!r} has taken something else along"
+            assert memory.scope(tenant).erase().records == 2 + notes, f"{tenant!r} has taken something else along"
         check(memory, left, notes)
 
 

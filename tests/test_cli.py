@@ -246,7 +246,7 @@ def test_forget_by_id_and_by_filter(run: Run) -> None:
 
 def test_erase_counts_asks_and_erases(run: Run) -> None:
     counted = parsed(run("erase", "acme/alice", "--dry-run", "--json"))
-    assert counted == {"scope": "acme/alice", "records": 7, "dry_run": True}
+    assert (counted["scope"], counted["records"], counted["dry_run"]) == ("acme/alice", 7, True)
     refused = run("erase", "acme/alice", input="n\n", code=1)
     assert "Erase 7 records in acme/alice of sqlite:///agent.db? [y/N]" in refused.stderr
     run("erase", "acme/alice", input="", code=1)

@@ -377,7 +377,7 @@ def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
     space = memory.scope("a")
     space.remember("weak tea", created=ago(300))
     space.forget(faded_below=0.5, archive=True)
-    assert space.erase() == 1
+    assert space.erase().records == 1
     assert space.memories.archived() == []
 
 

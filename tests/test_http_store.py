@@ -422,7 +422,7 @@ def test_a_key_shows_and_changes_only_its_scope(file_url: str) -> None:
             assert memory.scope("sealed").recall("tea")[0].text == "Carol drinks tea"
         with opened(admin) as memory:
             assert len(memory.scope("acme").recall("tea")) == 2
-            assert memory.scope("acme").erase() == 2
+            assert memory.scope("acme").erase().records == 2
         for key in ("", f"{admin[:-1]}x"):
             with pytest.raises(StorePermissionError, match="the API key is missing, wrong or expired"):
                 opened(key)

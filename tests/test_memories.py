@@ -289,7 +289,7 @@ def test_erase_leaves_nothing_behind(memory: mnemic.Memory, clock: Clock) -> Non
         space.remember("tea")
         space.notes.write("k", "tea")
         space.facts.add("a", "likes", "tea")
-    assert alice.erase() == 7
+    assert alice.erase().records == 7
     assert alice.recall("tea") == []
     assert alice.sessions.list() == []
     alice.remember("gone by then", ttl=timedelta(hours=1))

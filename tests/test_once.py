@@ -79,7 +79,7 @@ def test_a_name_goes_with_its_scope(memory: mnemic.Memory) -> None:
     alice = memory.scope("acme", "alice")
     alice.remember("old", once="w")
     alice.session("monday").add("user", "old", once="w")
-    assert memory.scope("acme").erase() == 2
+    assert memory.scope("acme").erase().records == 2
     alice.remember("new", once="w")
     alice.session("monday").add("user", "new", once="w")
     assert [record.text for record in alice.memories.list()] == ["new"]

@@ -920,7 +920,7 @@ def test_a_closed_memory_recalls_nothing(file_url: str) -> None:
 
 def test_erasing_everything_counts_what_was_stored(memory: mnemic.Memory) -> None:
     memory.scope("a").remember_many(["tea", "coffee"])
-    assert memory.scope().erase() == 2
+    assert memory.scope().erase().records == 2
     assert memory.scope().recall("tea") == []
     memory.scope("a").remember("tea again")
     assert found(memory.scope().recall("tea")) == ["tea again"]

@@ -14,6 +14,7 @@ from .errors import (
     DecryptionError,
     EmbedderError,
     EventLoopError,
+    HeldError,
     InvalidValueError,
     LimitError,
     MissingExtraError,
@@ -30,7 +31,17 @@ from .errors import (
     UnknownSchemeError,
     UnreadableStoreError,
 )
+from .features.certificate import (
+    ErasedArchive,
+    ErasedDerivation,
+    ErasedStream,
+    ErasureCertificate,
+    InterruptedErasure,
+    Verification,
+    verify_certificate,
+)
 from .features.context import Context
+from .features.erasure import Rebuild
 from .features.export import Exported, FileOrPath
 from .features.facts import AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
@@ -50,6 +61,7 @@ from .images import ImageInfo
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, AuditFlags, Auditing
 from .layers.audit_verify import AuditProblem, AuditVerification
+from .layers.hold import Hold
 from .layers.master_key import Encryption, EncryptionKeys, MasterKey
 from .layers.restricted import Right
 from .memory import AsyncMemory, Opening, OpenOptions, Tokens, open_async
@@ -62,7 +74,7 @@ from .redaction.recognizer import Finding, RecognizerLike
 from .redaction.redactor import RedactionAction, RedactionEngine
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, verify_signature
-from .store.protocol import Store
+from .store.protocol import Store, Unreached
 from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
 from .tokens import TokenCounter, token_counter
 
@@ -94,17 +106,19 @@ __all__ = [
     "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
     "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
     "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
-    "EmbedderError", "Encryption", "EncryptionKeys", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts",
-    "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "FoundCount", "Hit", "ImageInfo", "Imported",
-    "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem", "Message",
-    "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
-    "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "OpenOptions",
-    "Opening", "Overflow", "RecognizerLike", "Record", "Redacting", "Redaction", "RedactionAction", "RedactionEngine",
-    "Ref", "Reference", "Retention", "Right", "Role", "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder",
-    "Session", "SessionInfo", "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped",
-    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
-    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
-    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vault", "Vectors", "Version", "copy",
-    "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "EmbedderError", "Encryption", "EncryptionKeys", "ErasedArchive", "ErasedDerivation", "ErasedStream",
+    "ErasureCertificate", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder",
+    "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit", "Hold", "ImageInfo", "Imported",
+    "InterruptedErasure", "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem",
+    "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood",
+    "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage",
+    "OpenOptions", "Opening", "Overflow", "Rebuild", "RecognizerLike", "Record", "Redacting", "Redaction",
+    "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role", "Scanned", "Scope",
+    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
+    "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
+    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter",
+    "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "Unreached",
+    "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy", "copy_async", "from_anthropic",
+    "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter", "verify_certificate",
     "verify_signature",
 ]  # fmt: skip

@@ -32,8 +32,10 @@ from .records import (
     CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    ERASURE_KIND,
     FENCE_KIND,
     GUARD,
+    HOLD_KIND,
     LEASE,
     ONCE_KIND,
     PROGRESS,
@@ -63,6 +65,8 @@ INTERNAL = (
     ONCE_KIND,
     PROGRESS,
     SIGNING_KIND,
+    ERASURE_KIND,
+    HOLD_KIND,
 )
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000

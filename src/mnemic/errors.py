@@ -20,7 +20,8 @@
         ├── DecryptionError                     unknown key, not encrypted, modified or moved
         ├── AuditError                          the audit trail cannot be written
         ├── StorePermissionError (PermissionError)  the back-end may not be read or written
-        │   └── AccessDeniedError               not allowed by the scope or rights of a restricted memory
+        │   ├── AccessDeniedError               not allowed by the scope or rights of a restricted memory
+        │   └── HeldError                       a deletion that a legal hold forbids
         ├── StoreFullError (OSError)            no space left
         ├── StoreBusyError (TimeoutError)       locked by someone else for too long
         └── StoreUnavailableError (ConnectionError)  cannot be reached
@@ -33,10 +34,10 @@ from __future__ import annotations
 
 __all__ = [
     "AccessDeniedError", "AuditError", "BudgetError", "ClosedError", "ConflictError", "DecryptionError",
-    "EmbedderError", "EventLoopError", "InvalidValueError", "LimitError", "MissingExtraError", "MnemicError",
-    "NewerSchemaError", "NotFoundError", "SettingsChangedError", "SignatureError", "StoreBusyError", "StoreError",
-    "StoreFullError", "StorePermissionError", "StoreUnavailableError", "TooLargeError", "UnknownSchemeError",
-    "UnreadableStoreError",
+    "EmbedderError", "EventLoopError", "HeldError", "InvalidValueError", "LimitError", "MissingExtraError",
+    "MnemicError", "NewerSchemaError", "NotFoundError", "SettingsChangedError", "SignatureError", "StoreBusyError",
+    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "TooLargeError",
+    "UnknownSchemeError", "UnreadableStoreError",
 ]  # fmt: skip
 
 
@@ -170,6 +171,10 @@ class StorePermissionError(StoreError, PermissionError):
 
 class AccessDeniedError(StorePermissionError):
     """The scope or the rights of a restricted memory, or of a key, do not allow it."""
+
+
+class HeldError(StorePermissionError):
+    """A legal hold forbids the deletion; the message names the hold. Nothing was changed."""
 
 
 class StoreFullError(StoreError, OSError):

@@ -13,7 +13,10 @@ from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
+from .features.certificate import ErasureCertificate
+from .features.erasure import compact, finish
 from .features.export import Exported, FileOrPath
+from .features.holds import release_ended
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
 from .features.redaction_scan import RedactionScan, Scanned
@@ -25,6 +28,7 @@ from .layers.audit_verify import AuditVerification, Verification, make_checkpoin
 from .layers.beside import open_beside, open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
 from .layers.history import HistoryLayer
+from .layers.hold import HoldLayer
 from .layers.index import IndexLayer
 from .layers.master_key import EncryptionKeys
 from .layers.redact import RedactLayer, reveal
@@ -36,7 +40,7 @@ from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
 from .redaction.config import Redacting, Redaction, redaction_of
-from .scope import AsyncScope, purge_all
+from .scope import AsyncScope
 from .signing import SigningKeys, signing_keys
 from .store import registry
 from .store.availability import optional
@@ -136,8 +140,10 @@ class AsyncMemory:
             kept = HistoryLayer(self._index, history)
         self._redact = None if redact is None else RedactLayer(kept, redact)
         redacted = self._redact or kept
-        self._audit = None if audit is None else AuditLayer(redacted, audit, trail, chain)
-        outermost = self._audit or redacted
+        # The holds of a store on a server are kept, and obeyed, there.
+        held = redacted if isinstance(self._index, ServedLayer) else HoldLayer(redacted)
+        self._audit = None if audit is None else AuditLayer(held, audit, trail, chain)
+        outermost = self._audit or held
         outermost.origin = Origin(url)
         outermost.signing = signing
         self._store: SearchableStore = outermost
@@ -226,7 +232,19 @@ class AsyncMemory:
 
     async def compact(self) -> int:
         """Delete expired records from the store, which reads already hide; return how many."""
-        return await purge_all(self._store, visible_root(self._store), expired_only=True)
+        await release_ended(self._store)
+        return await compact(self._store, visible_root(self._store))
+
+    async def finish_erasure(self, certificate: ErasureCertificate) -> ErasureCertificate:
+        """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
+
+        It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
+        certificate of another store, or of a dry run.
+        """
+        require_whole(self._store, "finish_erasure")
+        if certificate.store != Origin(self.url).id or certificate.dry_run:
+            raise InvalidValueError(f"the certificate is of an erasure in {certificate.store!r}, or of a dry run")
+        return await finish(self._store, certificate)
 
     async def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.

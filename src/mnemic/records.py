@@ -16,10 +16,10 @@ from .errors import InvalidValueError, UnreadableStoreError
 
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
-    "ENCRYPTION_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "JOURNAL", "KEPT", "LEASE", "MEMORY", "MESSAGE",
-    "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE",
-    "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content",
-    "digest", "digest_of", "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
+    "ENCRYPTION_KIND", "ERASURE_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "HOLD_KIND", "JOURNAL", "KEPT",
+    "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND",
+    "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName",
+    "Value", "content", "digest", "digest_of", "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -38,8 +38,12 @@ AUDIT_KINDS = (AUDIT_KIND, CHAINS_KIND)
 """Kinds of the audit log, which have no text."""
 API_KEY_KIND = "api-key"
 """Kind of the records, at the root, of the API keys of a server."""
-KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, SIGNING_KIND)
-"""Kinds that an erasure keeps: who may use a server, and what was done; encrypted with keys of the store's own."""
+HOLD_KIND = "hold"
+"""Kind of the records, at the root, of legal holds."""
+ERASURE_KIND = "erasure"
+"""Kind of the record, in a scope that is being erased, that says so until it is done."""
+KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, HOLD_KIND, SIGNING_KIND)
+"""Kinds that an erasure keeps: keys, what was done, and holds; encrypted with keys of the store's own."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
 VERSION = "version"
@@ -80,7 +84,19 @@ OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
 """Kinds in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """Kinds with a text or a title, which recall searches."""
-AUDITED = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND)
+AUDITED = (
+    *RECALLED,
+    PRUNED,
+    HISTORY,
+    JOURNAL,
+    PROGRESS,
+    LEASE,
+    GUARD,
+    EMBEDDER_KIND,
+    API_KEY_KIND,
+    HOLD_KIND,
+    ERASURE_KIND,
+)
 """Kinds whose changes are audited."""
 
 SHOWN = 60

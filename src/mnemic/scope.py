@@ -11,11 +11,14 @@ from msgspec import UNSET, UnsetType
 from .checks import check_count, check_names, check_several, check_time, check_weights, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.as_of import as_of_store
+from .features.certificate import ErasureCertificate
 from .features.context import Context, build_context
+from .features.erasure import Erasure, Rebuild
 from .features.export import Exported, FileOrPath
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
 from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
+from .features.holds import list_holds, release_hold, set_hold
 from .features.importing import Imported
 from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, scope_stats, session_path
 from .features.memories import AsyncMemories
@@ -27,14 +30,15 @@ from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .features.versions import Version, item_history, restore_item
 from .layers.beside import open_beside
+from .layers.hold import Hold
 from .layers.redact import reveal
 from .layers.restricted import require
 from .messages import Role
-from .records import EMBEDDER_KIND, KEPT, MEMORY, UNLISTED, VAULT, VERSION, ScopePath
+from .records import MEMORY, ScopePath
 from .redaction.config import Redaction
 from .store.matching import conditions, recalled_kinds
-from .store.protocol import SearchableStore, all_streams, scrub
-from .store.query import Purge, Search, StreamScan, Write
+from .store.protocol import SearchableStore
+from .store.query import Search
 from .telemetry.calls import observed
 from .tokens import TokenCounter
 
@@ -445,36 +449,52 @@ class AsyncScope:
         """
         return await RedactionScan(self._store, redact, mend=mend).run(self.path, progress)
 
-    async def erase(self, *, dry_run: bool = False) -> int:
-        """Delete everything here and below, of every kind, without a trace; return the number of records.
+    async def erase(
+        self,
+        *,
+        dry_run: bool = False,
+        archives: Sequence[str] = (),
+        pseudonym: str | None = None,
+        rebuild: Rebuild | None = None,
+        names: Sequence[str] = (),
+        keep_audit_names: bool = False,
+    ) -> ErasureCertificate:
+        """Delete everything here and below, of every kind, without a trace; return a signed certificate.
 
-        Scope names are deleted too; only the audit log still mentions them. When it returns, SQLite's files no
-        longer contain the data. With `dry_run` it only counts. Raises StoreBusyError if another process keeps
-        deleted text in SQLite's write-ahead log for too long: call it again.
+        It covers vectors, indexes, caches, idempotency ids, archived messages, and records elsewhere that were derived
+        from what is erased: they are dropped, or, given `rebuild`, a function from messages to text, rebuilt from their
+        other sources. `archives` are URLs of other stores that `forget` filled. The audit log keeps what was done, and
+        loses the names, unless `keep_audit_names` is true; in other scopes it loses `names`, such as a login. The
+        certificate's `unreached` says what remains where, until when, and how it is finished. It names the scope by a
+        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises HeldError under a
+        legal hold.
         """
-        if dry_run:
-            streams = all_streams(self._store, StreamScan(scope=self.path))
-            return sum([stream.count async for stream in streams if stream.kind not in UNCOUNTED])
-        removed = await purge_all(self._store, self.path, drop=True)
-        await scrub(self._store)
-        return removed
+        erasure = Erasure(
+            self._store,
+            self.path,
+            pseudonym=pseudonym,
+            archives=archives,
+            rebuild=rebuild,
+            names=names,
+            keep_audit_names=keep_audit_names,
+        )
+        return await (erasure.count() if dry_run else erasure.run())
 
+    async def hold(self, reason: str, *, until: datetime | None = None) -> Hold:
+        """Put everything here and below under a legal hold: nothing is deleted, evicted or expires until its release.
 
-UNCOUNTED = (*KEPT, EMBEDDER_KIND, VAULT, *UNLISTED)
-"""Kinds of internal records, which are not counted."""
+        Calls that delete raise HeldError; limits and times to live are suspended. It ends at `until`, if given. When it
+        returns, every process knows of it. Raises InvalidValueError without a reason.
+        """
+        return await set_hold(self._store, self.path, reason, until)
 
+    async def holds(self) -> list[Hold]:
+        """Return the holds in force here, above or below, oldest first."""
+        return await list_holds(self._store, self.path)
 
-async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
-    """Delete everything in a scope and below, or only what has expired; return the number of records."""
-    removed = 0
-    scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), UNLISTED)]
-    for stream in [stream for scan in scans async for stream in all_streams(store, scan)]:
-        if stream.kind in KEPT:
-            continue
-        ops = [Purge(stream.scope, stream.kind, (), expired_only, drop)]
-        if drop and stream.kind != VERSION:
-            ops.append(Purge(stream.scope, VERSION, drop=True))  # so that no version of it is kept
-        did, *_ = await store.write(Write(tuple(ops)))
-        # Internal records are not counted.
-        removed += did.count if stream.kind not in UNCOUNTED else 0
-    return removed
+    async def release(self, hold: Hold | str) -> Hold:
+        """End a hold on this scope or below, given as such or by its id; return it.
+
+        What would have expired meanwhile expires now. Raises NotFoundError if there is no such hold.
+        """
+        return await release_hold(self._store, self.path, hold if isinstance(hold, str) else hold.id)

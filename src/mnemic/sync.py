@@ -14,7 +14,9 @@ from msgspec import UNSET, UnsetType
 from .checks import JSON
 from .copying import Copied, copy_async
 from .event_loop import BorrowedDriver, Driver, Inline, Portal
+from .features.certificate import ErasureCertificate
 from .features.context import Context
+from .features.erasure import Rebuild
 from .features.export import Exported, FileOrPath
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
@@ -31,6 +33,7 @@ from .features.versions import Version
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Auditing
 from .layers.audit_verify import AuditVerification
+from .layers.hold import Hold
 from .layers.master_key import EncryptionKeys
 from .layers.restricted import Right
 from .memory import AsyncMemory, Tokens, audits_inline, open_async, redacts_inline
@@ -662,6 +665,14 @@ class Memory:
         """Delete expired records from the store, which reads already hide; return how many."""
         return self._driver.run(self._async.compact())
 
+    def finish_erasure(self, certificate: ErasureCertificate) -> ErasureCertificate:
+        """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
+
+        It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
+        certificate of another store, or of a dry run.
+        """
+        return self._driver.run(self._async.finish_erasure(certificate))
+
     def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.
 
@@ -1043,14 +1054,43 @@ class Scope:
         """
         return self._driver.run(self._async.scan(mend=mend, redact=redact, progress=progress))
 
-    def erase(self, *, dry_run: bool = False) -> int:
-        """Delete everything here and below, of every kind, without a trace; return the number of records.
+    def erase(
+        self, *, dry_run: bool = False, archives: Sequence[str] = (), pseudonym: str | None = None,
+        rebuild: Rebuild | None = None, names: Sequence[str] = (), keep_audit_names: bool = False,
+    ) -> ErasureCertificate:
+        """Delete everything here and below, of every kind, without a trace; return a signed certificate.
 
-        Scope names are deleted too; only the audit log still mentions them. When it returns, SQLite's files no
-        longer contain the data. With `dry_run` it only counts. Raises StoreBusyError if another process keeps
-        deleted text in SQLite's write-ahead log for too long: call it again.
+        It covers vectors, indexes, caches, idempotency ids, archived messages, and records elsewhere that were derived
+        from what is erased: they are dropped, or, given `rebuild`, a function from messages to text, rebuilt from their
+        other sources. `archives` are URLs of other stores that `forget` filled. The audit log keeps what was done, and
+        loses the names, unless `keep_audit_names` is true; in other scopes it loses `names`, such as a login. The
+        certificate's `unreached` says what remains where, until when, and how it is finished. It names the scope by a
+        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises HeldError under a
+        legal hold.
         """
-        return self._driver.run(self._async.erase(dry_run=dry_run))
+        return self._driver.run(self._async.erase(
+            dry_run=dry_run, archives=archives, pseudonym=pseudonym, rebuild=rebuild, names=names,
+            keep_audit_names=keep_audit_names,
+        ))
+
+    def hold(self, reason: str, *, until: datetime | None = None) -> Hold:
+        """Put everything here and below under a legal hold: nothing is deleted, evicted or expires until its release.
+
+        Calls that delete raise HeldError; limits and times to live are suspended. It ends at `until`, if given. When it
+        returns, every process knows of it. Raises InvalidValueError without a reason.
+        """
+        return self._driver.run(self._async.hold(reason, until=until))
+
+    def holds(self) -> list[Hold]:
+        """Return the holds in force here, above or below, oldest first."""
+        return self._driver.run(self._async.holds())
+
+    def release(self, hold: Hold | str) -> Hold:
+        """End a hold on this scope or below, given as such or by its id; return it.
+
+        What would have expired meanwhile expires now. Raises NotFoundError if there is no such hold.
+        """
+        return self._driver.run(self._async.release(hold))
 
 
 

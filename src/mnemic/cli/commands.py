@@ -11,7 +11,8 @@ from ..errors import MnemicError
 from .clients import hook, install
 from .demo import demo
 from .doctor import doctor
-from .edit import erase, forget, remember
+from .edit import forget, remember
+from .erasure import erase, hold
 from .evaluate import evaluation
 from .inspect import ls, ping, recall, show, stats
 from .keys import keys
@@ -23,7 +24,7 @@ from .transfer import copy, export, import_
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
-    "Change": [remember, forget, erase],
+    "Change": [remember, forget, erase, hold],
     "Connect": [install, mcp, hook],
     "Serve": [demo, serve, config, keys],
     "Move": [export, import_, copy],

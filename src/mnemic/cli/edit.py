@@ -1,4 +1,4 @@
-"""Commands that change what is stored: remember, forget, erase."""
+"""Commands that change what is stored: remember and forget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .options import (
     open_store,
     store_options,
 )
-from .output import count, path, print_json
+from .output import count, print_json
 
 if TYPE_CHECKING:
     from ..records import ScopePath
@@ -131,32 +131,3 @@ def forget(
     else:
         archived = f", {did.archived:,} archived" if archive else ""
         click.echo(f"{count(did.deleted, 'record')} forgotten{archived}")
-
-
-@click.command()
-@click.argument("scope", type=SCOPE)
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@dry_run_option
-@json_option
-@store_options
-def erase(store: StoreChoice, scope: ScopePath, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete everything in a scope, with every trace.
-
-    That is SCOPE and everything below it; / is the whole store. It asks for confirmation first. A scope that holds
-    nothing is an error.
-    """
-    with open_store(store) as memory:
-        place = memory.scope(scope)
-        records = place.erase(dry_run=True)
-        if not records:
-            raise NotFoundError(f"nothing is stored in the scope {path(scope)!r}")
-        if not dry_run:
-            if not yes:
-                click.confirm(
-                    f"Erase {count(records, 'record')} in {path(scope)} of {memory.url}?", abort=True, err=True
-                )
-            records = place.erase()
-    if as_json:
-        print_json({"scope": scope, "records": records, "dry_run": dry_run})
-    else:
-        click.echo(f"{count(records, 'record')} {'would be erased' if dry_run else 'erased'}")

@@ -371,7 +371,7 @@ def filled_scope(memory: Memory, path: ScopePath) -> Scope:
     The root always exists.
     """
     scope = memory.scope(path)
-    if path.path and not scope.erase(dry_run=True):
+    if path.path and not scope.scopes(limit=1):
         raise NotFoundError(f"nothing is stored in the scope {path.path!r}")
     return scope
 

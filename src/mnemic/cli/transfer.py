@@ -55,7 +55,7 @@ def export(store: StoreChoice, file: str, format: str | None, scope: ScopePath, 
         raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
     with open_store(store) as memory, progress("export") as show:
         place = filled_scope(memory, scope)
-        if not place.erase(dry_run=True):
+        if not place.scopes(limit=1):
             raise NotFoundError(f"there is nothing to export: {memory.url} is empty")
         done = place.export_to(target, format=format, progress=show)
     _print_on(done, f"{count(done.records, 'record')} exported", as_json, err=file == "-")

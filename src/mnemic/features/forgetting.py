@@ -25,8 +25,10 @@ from ..records import (
     CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    ERASURE_KIND,
     GUARD,
     HISTORY,
+    HOLD_KIND,
     JOURNAL,
     LEASE,
     MEMORY,
@@ -57,7 +59,18 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
 FORGETTABLE = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS)
 """Kinds that can be forgotten."""
-SPARED = (AUDIT_KIND, CHAINS_KIND, SIGNING_KIND, API_KEY_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
+SPARED = (
+    AUDIT_KIND,
+    CHAINS_KIND,
+    SIGNING_KIND,
+    API_KEY_KIND,
+    ENCRYPTION_KIND,
+    EMBEDDER_KIND,
+    GUARD,
+    LEASE,
+    ERASURE_KIND,
+    HOLD_KIND,
+)
 """Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
 """Kinds that are rewritten in place, whose age counts from the last change."""

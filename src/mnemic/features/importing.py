@@ -21,7 +21,9 @@ from ..records import (
     AUDIT_KINDS,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    ERASURE_KIND,
     FACT,
+    HOLD_KIND,
     LEASE,
     MESSAGE,
     SIGNING_KIND,
@@ -36,7 +38,7 @@ from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
 from .session_log import LimitedLog
 from .settings import GivenSettings, SettingsCache
 
-INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, SIGNING_KIND, *AUDIT_KINDS, LEASE)
+INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, SIGNING_KIND, *AUDIT_KINDS, LEASE, HOLD_KIND, ERASURE_KIND)
 """Kinds of records about a store itself, which are neither exported nor imported."""
 WRITTEN_AT_ONCE = 1000
 """Maximum number of records in one write."""

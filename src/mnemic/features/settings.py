@@ -155,6 +155,13 @@ def known_session(store: Store, scope: ScopePath) -> KnownSession:
     return found
 
 
+def forget_known(scope: ScopePath) -> None:
+    """Forget what is known about the sessions of a scope and below, which has eviction candidates with their texts."""
+    for sessions in list(_known.values()):
+        for known in [known for known in list(sessions) if scope.holds(known)]:
+            sessions.pop(known, None)
+
+
 class SettingsCache:
     """The settings that one handle of a session knows.
 

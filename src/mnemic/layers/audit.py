@@ -36,7 +36,7 @@ from ..records import (
     Stream,
 )
 from ..store.newest import newest
-from ..store.protocol import Page, Store, scan_all, scrub
+from ..store.protocol import Page, Scrubbed, Store, scan_all, scrub
 from ..store.query import (
     Condition,
     Delete,
@@ -55,7 +55,7 @@ from ..store.query import (
 from .audit_chain import ChainLayer, new_entry
 from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
-from .layer import Layer, filtered_scan
+from .layer import Layer, filtered_scan, layers_of
 from .redact import redact_text
 
 HIDDEN = (*AUDIT_KINDS, SIGNING_KIND)
@@ -151,10 +151,12 @@ class AuditLayer(Layer):
         page = await self._below.streams(scan)
         return Page(tuple(stream for stream in page.items if stream.kind not in HIDDEN), page.cursor)
 
-    async def scrub(self) -> None:
-        await super().scrub()
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        done = await super().scrub(scope, finish=finish)
         if self.separate is not None:
-            await scrub(self.separate)
+            # Its data keys are not those of the scope: what was done is kept.
+            done.unreached += (await scrub(self.separate, finish=finish)).unreached
+        return done
 
     async def close(self) -> None:
         """Write buffered entries, and close; raises AuditError if they are lost."""
@@ -307,6 +309,12 @@ class AuditLayer(Layer):
         where = (Condition(f"data.{SALT}", "eq", data[SALT]),)
         records = scan_all(self.chain, Scan(scope=op.record.scope, kinds=(AUDIT_KIND,), where=where))
         return bool([record async for record in records])
+
+
+def actor_of(store: Store) -> dict[str, str]:
+    """Return who acts now, as the audit log of a store would say: actor, session and address, where known."""
+    logged = (layer._default_actor for layer in layers_of(store) if isinstance(layer, AuditLayer))
+    return next(logged, {}) | current_actor()
 
 
 async def _without_entries(records: Sequence[Record]) -> list[Record | None]:

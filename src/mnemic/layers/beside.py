@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Sequence
 
 from ..errors import InvalidValueError
 from ..event_loop import Portal, running_loop
-from ..records import Record, Ref, Stream
+from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
-from ..store.protocol import Page, Store
+from ..store.protocol import Page, Scrubbed, Store
 from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
 from .encryption import EncryptLayer, check_plain
@@ -94,8 +94,8 @@ class _PortalStore(Layer):
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         return self._portal.run(self._below.streams(scan))
 
-    async def scrub(self) -> None:
-        self._portal.run(super().scrub())
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        return self._portal.run(super().scrub(scope, finish=finish))
 
     async def close(self) -> None:
         self._portal.run(self._below.close())

@@ -22,7 +22,7 @@ from ..errors import ConflictError, DecryptionError, InvalidValueError, Settings
 from ..event_loop import off_loop, pause
 from ..records import FENCE_KIND, KEPT, Record, Ref, ScopePath, Stream
 from ..store.matching import matches
-from ..store.protocol import Capability, Page, Store, all_streams
+from ..store.protocol import Capability, Page, Scrubbed, Store, all_streams
 from ..store.query import Condition, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
 from ..store.retry import ATTEMPTS
 from .cipher import CLEAR_KEYS, DataKeys, UnknownDataKeyError, open_record
@@ -359,6 +359,13 @@ class EncryptLayer(Layer):
         destroyed = [await self._records.destroy(subject) for subject in subjects]
         await self.drop_fences(scope)
         return sum(destroyed)
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Destroy the data keys of an erased scope, so that no copy of its records can be read."""
+        destroyed = 0 if scope is None else await self.destroy(scope)
+        done = await super().scrub(scope, finish=finish)
+        done.add("data keys", destroyed)
+        return done
 
     async def drop_fences(self, scope: ScopePath) -> None:
         """Make every process look for the current key of a scope, and of those below it, before it writes there."""

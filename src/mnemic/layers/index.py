@@ -23,7 +23,7 @@ from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, Entr
 from ..recall.metrics import Metrics, MetricsRecorder
 from ..records import Match, Record, Ref, ScopePath
 from ..store.matching import matches, to_cursor, true_at
-from ..store.protocol import Capability, Companion, Page, Store, scan_all
+from ..store.protocol import Capability, Companion, Page, Scrubbed, Store, scan_all
 from ..store.query import (
     MAX_CHOICES,
     Condition,
@@ -205,6 +205,20 @@ class IndexLayer(Layer, ForkAware):
         if self._remote is not None:
             await self._remote.reset()
         return count
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Drop the cached indexes of an erased scope, and whatever a companion index still has of it."""
+        indexes = streams = 0
+        if scope is not None:
+            indexes = self._cache.drop(scope)
+            self._uses = {ref: use for ref, use in self._uses.items() if not scope.holds(ref.scope)}
+            self._sizes = {path: size for path, size in self._sizes.items() if not scope.holds(path)}
+            if self._remote is not None:
+                streams = await self._remote.erase(scope, await self._embedder.builder())
+        done = await super().scrub(scope, finish=finish)
+        done.add("cached indexes", indexes)
+        done.add("streams of a companion index", streams)
+        return done
 
     async def close(self) -> None:
         try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
-from ..records import Match, Record, Ref, Stream
+from ..records import Match, Record, Ref, ScopePath, Stream
 from ..store.matching import to_cursor
-from ..store.protocol import Capability, Page, SearchableStore, Store, scrub
+from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..telemetry.calls import UNKNOWN, Origin
 from .store_signing import StoreSigning
@@ -55,11 +55,19 @@ class Layer:
     async def search(self, search: Search) -> list[Match]:
         return await cast("SearchableStore", self._below).search(search)
 
-    async def scrub(self) -> None:
-        await scrub(self._below)
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        return await scrub(self._below, scope, finish=finish)
 
     async def close(self) -> None:
         await self._below.close()
+
+
+def layers_of(store: Store) -> Iterator[Store]:
+    """Yield a store and those below it, outermost first; the last is the back-end."""
+    yield store
+    while isinstance(store, Layer):
+        store = store._below
+        yield store
 
 
 LEAST, MOST = 64, 1000

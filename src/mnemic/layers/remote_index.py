@@ -95,6 +95,14 @@ class RemoteIndex:
         if self._own is None or not self._own.tidy:
             await self._companion.remove(stream, keys)
 
+    async def erase(self, scope: ScopePath, builder: EntryBuilder) -> int:
+        """Remove every stream of an erased scope that the index still follows; return how many."""
+        present = {stream.name async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True))}
+        left = [name for name in await self._companion.marks(builder.name, scope) if name not in present]
+        for name in left:
+            await self._companion.remove(name, None)
+        return len(left)
+
     async def reset(self) -> None:
         """Remove the data of a former embedder from the index."""
         await self._companion.reset()

@@ -21,6 +21,7 @@ from ..records import (
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     FENCE_KIND,
+    HOLD_KIND,
     ONCE_KIND,
     SIGNING_KIND,
     VAULT,
@@ -30,7 +31,7 @@ from ..records import (
     ScopePath,
     Stream,
 )
-from ..store.protocol import Capability, Page, SearchableStore, Store
+from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store
 from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
 from ..telemetry.calls import UNKNOWN, Origin
 from .layer import Layer, filtered_scan
@@ -42,7 +43,7 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 
 Item = TypeVar("Item", Record, Stream)
 
-HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, SIGNING_KIND)
+HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, SIGNING_KIND, HOLD_KIND)
 """Kinds of internal records that are neither read nor written through this layer."""
 UNREAD = (*HIDDEN, ONCE_KIND, VAULT)
 """Kinds whose records are not read; the last two are listed and purged when their scope is erased."""
@@ -141,9 +142,9 @@ class RestrictedLayer(Layer):
         """Return the items in the scope, which are all unless the store below made a mistake."""
         return tuple([item for item in items if self.scope.holds(item.scope)])
 
-    async def scrub(self) -> None:
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
         self.require("erase")
-        await super().scrub()
+        return await super().scrub(None if scope is None else self.reach(scope), finish=finish)
 
     async def close(self) -> None:
         """Refuse further calls; the store below stays open."""

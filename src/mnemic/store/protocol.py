@@ -11,12 +11,12 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..records import Match, Record, Ref, ScopePath, Stream, StreamName
+from ..records import Match, Record, Ref, ScopePath, Stream, StreamName, Value
 from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
-    "Capability", "Companion", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbing", "SearchableStore",
-    "Store", "all_streams", "is_empty", "scan_all", "scan_pages", "scrub",
+    "Capability", "Companion", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbed", "Scrubbing",
+    "SearchableStore", "Store", "Unreached", "all_streams", "is_empty", "scan_all", "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -98,19 +98,46 @@ class SearchableStore(Store, Protocol):
         ...
 
 
+class Unreached(Value, frozen=True, kw_only=True):
+    """Deleted data that remains somewhere for a while: what, until when, and how to finish it before.
+
+    `finishable` says whether `scrub` with `finish` removes it, which may take long or lock the store.
+    """
+
+    what: str
+    until: str
+    finish: str
+    finishable: bool = False
+
+
+class Scrubbed(Struct, kw_only=True):
+    """Result of scrubbing: what was removed from caches, indexes and files, by name and number, and what remains."""
+
+    removed: dict[str, int] = field(default_factory=dict)
+    unreached: list[Unreached] = field(default_factory=list)
+
+    def add(self, name: str, count: int) -> None:
+        """Count something that was removed."""
+        if count:
+            self.removed[name] = self.removed.get(name, 0) + count
+
+
 @runtime_checkable
 class Scrubbing(Protocol):
-    """A store whose files can contain deleted data for a while; most stores do not need this."""
+    """A store or layer that keeps copies of records: caches, indexes, keys, write-ahead logs."""
 
-    async def scrub(self) -> None:
-        """Make deleted data unreadable; raises StoreBusyError if other processes prevent it."""
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Make deleted data unreadable; return what was removed, and what remains.
+
+        `scope` was erased, with everything below it: layers drop whatever they keep about it. With `finish`, also do
+        what may take long or lock the store.
+        """
         ...
 
 
-async def scrub(store: Store) -> None:
-    """Make deleted data in the store's files unreadable; raises StoreBusyError if other processes prevent it."""
-    if isinstance(store, Scrubbing):
-        await store.scrub()
+async def scrub(store: Store, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    """Make deleted data in the caches, indexes and files of a store unreadable; return what remains."""
+    return await store.scrub(scope, finish=finish) if isinstance(store, Scrubbing) else Scrubbed()
 
 
 async def scan_pages(store: Store, scan: Scan) -> AsyncGenerator[tuple[Record, ...], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from msgspec import json
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from ...errors import UnreadableStoreError
 from ...recall.metrics import Metrics
 from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, Match, Record, Ref, ScopePath, Stream, now
-from ...store.protocol import Capability, Page
+from ...store.protocol import Capability, Page, Scrubbed
 from ...store.query import (
     Delete,
     Derive,
@@ -28,7 +29,7 @@ from ...store.query import (
     Write,
     place_of,
 )
-from ...store.wire import CLOCK_HEADER, Found, Outcomes, Records, Refs, ServedStore, to_wire
+from ...store.wire import CLOCK_HEADER, Found, Outcomes, Records, Refs, Scrub, ServedStore, to_wire
 from ...telemetry.calls import UNKNOWN, Origin
 from .client import HttpClient
 
@@ -46,7 +47,8 @@ _page = json.Decoder(Page[Record]).decode
 _streams = json.Decoder(Page[Stream]).decode
 _found = json.Decoder(Found).decode
 _metrics = json.Decoder(Metrics).decode
-_nothing = json.Decoder(None).decode
+_scrubbed = json.Decoder(Scrubbed).decode
+_any = json.Decoder().decode
 
 
 class HttpStore:
@@ -111,8 +113,14 @@ class HttpStore:
         """Return the recall metrics of the server; raises StorePermissionError without the right to administer it."""
         return await self._client.get("/api/v1/metrics", _metrics)
 
-    async def scrub(self) -> None:
-        await self._client.write("scrub", None, _nothing, self._headers(), has_id=True)
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        asked = Scrub(None if scope is None else scope.path, finish)
+        return await self._client.write("scrub", asked, _scrubbed, self._headers(), has_id=True)
+
+    async def erase(self, scope: ScopePath, pseudonym: str | None, *, dry_run: bool) -> Any:
+        """Have the server erase a scope; return its certificate as JSON."""
+        path = f"/api/v1/erase?scope={quote(scope.path, safe='') or '/'}"
+        return await self._client.post(path, {"dry_run": dry_run, "pseudonym": pseudonym}, _any)
 
     async def close(self) -> None:
         await self._client.close()

@@ -184,8 +184,8 @@ class SqliteFile:
             busy, _, _ = connection.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreBusyError(
-                    f"{self.url}: all was deleted, but stays readable in {self.path.name}-wal, since another "
-                    "process or thread uses the database; call this again when it has finished"
+                    f"{self.url}: deleted data stays readable in {self.path.name}-wal, since another process or "
+                    "thread uses the database"
                 )
 
         self.use(work)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, json
 
 from ...checks import to_microseconds
-from ...errors import ClosedError, StoreError, UnreadableStoreError
+from ...errors import ClosedError, StoreBusyError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
-from ...records import now
+from ...records import ScopePath, now
 from ...store.codec import FIELDS, to_columns
 from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
+from ...store.protocol import Scrubbed, Unreached
 from ...store.query import Outcome, Write
 from ...store.registry import Backend, StoreURL
 from ...store.retry import write_once
@@ -92,9 +93,15 @@ class SqliteStore(SqlReads, ForkAware):
             return await self._queue.write(write)
         return await write_once(self, write, self._queue.write)
 
-    async def scrub(self) -> None:
-        """Make deleted data in the write-ahead log unreadable; raises StoreBusyError."""
-        await self._run(self._file.scrub)
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Truncate the write-ahead log, which has deleted data; the file itself is overwritten when it is deleted."""
+        try:
+            await self._run(self._file.scrub)
+        except StoreBusyError as error:
+            until = "until other processes and threads have finished with the database"
+            left = Unreached(what=str(error), until=until, finish="mnemic erase --finish", finishable=True)
+            return Scrubbed(unreached=[left])
+        return Scrubbed()
 
     async def close(self) -> None:
         def work() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
+from ...features.certificate import ErasureCertificate
 from ...features.forgetting import Forgotten
 from ...recall.metrics import Metrics
 from ...store.protocol import Page
@@ -37,15 +38,10 @@ class ForgetBody(Body):
 
 
 class EraseBody(Body):
-    """Whether records are only counted."""
+    """Whether records are only counted, and how the certificate names the scope."""
 
     dry_run: bool = False
-
-
-class ErasedOut(Struct, kw_only=True):
-    """How many records were deleted, or would be."""
-
-    records: int
+    pseudonym: Name | None = None
 
 
 @endpoint(
@@ -101,12 +97,13 @@ async def forget(call: Call, body: ForgetBody) -> Forgotten:
     "POST", "/api/v1/erase", right="erase", summary="Erase a scope", tag="scopes", scoped="named",
     example=Example(query={"scope": "acme/alice"}, body={"dry_run": True}, answer={"records": 5}),
 )  # fmt: skip
-async def erase(call: Call, body: EraseBody) -> ErasedOut:
+async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
     """Delete everything in the scope and below, of every kind, without a trace; `scope` must be given.
 
-    Only the audit log still mentions it. With `dry_run` it only counts.
+    The answer is a signed certificate, which names the scope by the `pseudonym`, if given. Its `unreached` says what
+    remains, until when, and how it is finished. With `dry_run` it only counts.
     """
-    return ErasedOut(records=await call.scope.erase(dry_run=body.dry_run))
+    return await call.scope.erase(dry_run=body.dry_run, pseudonym=body.pseudonym)
 
 
 @endpoint(

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from ...errors import InvalidValueError
-from ...records import Record, Stream
-from ...store.protocol import Page, scrub
+from ...records import Record, ScopePath, Stream
+from ...store.protocol import Page, Scrubbed, scrub
 from ...store.query import Outcome, StreamScan, Write
 from ...store.wire import (
     CLOCK_HEADER,
@@ -29,6 +29,7 @@ from ...store.wire import (
     Outcomes,
     Records,
     Refs,
+    Scrub,
     ServedStore,
     WireScan,
     WireSearch,
@@ -174,11 +175,11 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
 
 
 @endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,
-          example=Example(body=None, answer=None))  # fmt: skip
-async def scrub_store(call: Call, body: None) -> Answer[None]:
+          example=Example(body={"scope": "acme/alice"}, answer={"removed": {}, "unreached": []}))  # fmt: skip
+async def scrub_store(call: Call, body: Scrub) -> Answer[Scrubbed]:
     """After a scope was erased: what was deleted is overwritten in the files of stores that keep it for a while."""
-    await scrub(call.store)
-    return _answer(None)
+    scope = None if body.scope is None else ScopePath(body.scope)
+    return _answer(await scrub(call.store, scope, finish=body.finish))
 
 
 class RecentWrites:

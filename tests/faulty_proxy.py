@@ -47,19 +47,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Answer every HTTP request with this status and body, and do not pass it on; hang up if there is no status."""
+    """Give this answer to every request, HTTP or of one piece, and pass none on."""
 
-    status: int = 0
-    body: bytes = b""
-    headers: str = ""
-
-    @property
-    def answer(self) -> bytes:
-        """The whole answer."""
-        return (
-            f"HTTP/1.1 {self.status} Refused\r\nContent-Length: {len(self.body)}\r\n{self.headers}\r\n".encode()
-            + self.body
-        )
+    answer: bytes
 
 
 @dataclass(frozen=True)
@@ -197,8 +187,6 @@ class FaultyProxy:
                     if not (data := client.recv(CHUNK)):
                         return
                     if isinstance(mode, Refuse):
-                        if not mode.status:
-                            return
                         refused += data
                         if _is_whole(refused):
                             client.sendall(mode.answer)
@@ -252,11 +240,19 @@ class FaultyProxy:
             return mode.times is None or self._cuts <= mode.times
 
 
+def http_answer(status: int, body: bytes = b"", *headers: str) -> bytes:
+    """Return an HTTP answer."""
+    lines = [f"HTTP/1.1 {status} -", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
 def _is_whole(request: bytes) -> bool:
-    """Return whether this is a whole HTTP request."""
+    """Return whether this is a whole request; every one that is not HTTP is."""
     head, end, body = request.partition(b"\r\n\r\n")
-    if b"transfer-encoding: chunked" in head.lower():
-        return request.endswith(b"0\r\n\r\n")
+    if b" HTTP/1.1\r\n" not in request:
+        return True
+    if b"100-continue" in head.lower():
+        return bool(end)
     sizes = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
     return bool(end) and len(body) >= int(sizes[0] if sizes else 0)
 

@@ -10,7 +10,10 @@ from multiprocessing.connection import Connection
 import mnemic
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["__main__", "mnemic.api", "mnemic.backends.sqlite.client", __name__])
+_DRIVERS = [
+    f"mnemic.backends.{name}.store" for name in ("agentcore", "dynamodb", "http", "postgres", "redis", "s3", "sqlite")
+]
+_CONTEXT.set_forkserver_preload(["__main__", "mnemic.api", *_DRIVERS, "mnemic.backends.http.client", __name__])
 
 
 class KilledWriter:

@@ -12,11 +12,12 @@ import pytest
 
 import mnemic
 from attack import seeds
-from faults import Writer
+from faults import DURABLE, Writer
 from killed_writers import KilledWriter
 from servers import mnemic_server, postgres, valkey
 from servers.keyserver import KeyServer, new_cluster
 from servers.processes import HOST, Process
+from servers.stores import empty_store
 
 
 def said_by(memory: mnemic.Memory, writer: str) -> list[int]:
@@ -26,28 +27,30 @@ def said_by(memory: mnemic.Memory, writer: str) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_killed_writers_go_on_where_they_were(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("name", "kills"), [("sqlite", 25), *((name, 2) for name in DURABLE)])
+def test_killed_writers_go_on_where_they_were(tmp_path: Path, name: str, kills: int, seed: int) -> None:
     """Two processes append as fast as they can, are killed at a random moment, and send the last one again."""
-    url = f"sqlite:///{tmp_path / 'a.db'}"
     rng = random.Random(seed)
     acknowledged = {0: -1, 1: -1}
-    for _ in range(25):
-        writers = {n: KilledWriter(url, str(n), last + 1) for n, last in acknowledged.items()}
-        for n, writer in writers.items():
-            acknowledged[n] = writer.first()
-        time.sleep(rng.random() * 0.03)
-        for writer in writers.values():
-            writer.kill()
-        for n, writer in writers.items():
-            acknowledged[n] = writer.last() or acknowledged[n]
-    with mnemic.open(url) as memory:
-        for n, last in acknowledged.items():
-            found = said_by(memory, str(n))
-            assert found == list(range(len(found)))
-            assert last + 1 <= len(found) <= last + 2, "at most one was stored and not acknowledged"
-        info = memory.scope("acme").session("shared").info()
-        assert info is not None
-        assert info.messages == len(memory.scope("acme").session("shared").messages())
+    with empty_store(name, tmp_path) as url:
+        mnemic.open(url, embedder=None).close()
+        for _ in range(kills):
+            writers = {n: KilledWriter(url, str(n), last + 1) for n, last in acknowledged.items()}
+            for n, writer in writers.items():
+                acknowledged[n] = writer.first()
+            time.sleep(rng.random() * 0.03)
+            for writer in writers.values():
+                writer.kill()
+            for n, writer in writers.items():
+                acknowledged[n] = writer.last() or acknowledged[n]
+        with mnemic.open(url, embedder=None) as memory:
+            for n, last in acknowledged.items():
+                found = said_by(memory, str(n))
+                assert found == list(range(len(found)))
+                assert last + 1 <= len(found) <= last + 2, "at most one was stored and not acknowledged"
+            info = memory.scope("acme").session("shared").info()
+            assert info is not None
+            assert info.messages == len(memory.scope("acme").session("shared").messages())
 
 
 # ------------------------------------------------------------ servers

@@ -35,10 +35,14 @@ class KeyServer:
 
     def ask(self, *command: str) -> Any:
         """Send one command and return its answer."""
+        with self.connection() as client:
+            return client.execute_command(*command)
+
+    def connection(self) -> Any:
+        """Return a client of one connection, to be closed."""
         import redis
 
-        with redis.Redis(port=self.port, decode_responses=True) as client:
-            return client.execute_command(*command)
+        return redis.Redis(port=self.port, decode_responses=True, single_connection_client=True)
 
     def _is_ready(self) -> bool:
         import redis

@@ -35,6 +35,7 @@ STATES: dict[str, tuple[type[MnemicError], str]] = {
     "42P01": (UnreadableStoreError, f"{_CHANGED}: a table is missing; {REPAIR}"),
     "42703": (UnreadableStoreError, f"{_CHANGED}: a column is missing; {REPAIR}"),
     "53": (StoreUnavailableError, "the server has no resources left"),
+    "53300": (StoreBusyError, "the server has too many connections"),
     "53100": (StoreFullError, "the disk is full"),
     "53200": (StoreError, "the server is out of memory"),
     "54000": (TooLargeError, "a name is too long for PostgreSQL's index, which takes about 2,700 bytes"),
@@ -52,6 +53,8 @@ _REFUSAL = re.compile(
     r"|permission denied|(role|database) \"[^\"]*\" does not exist"
 )
 """Server messages on a refused connection, for which libpq passes no SQLSTATE."""
+
+_CROWDED = re.compile(r"too many (clients|connections)|remaining connection slots are reserved")
 
 RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Nothing was written, and a retry may succeed: serialization failure, deadlock, unique violation."""
@@ -82,6 +85,8 @@ def meaning(error: Exception) -> tuple[type[MnemicError], str]:
     if isinstance(error, psycopg.OperationalError):
         if _REFUSAL.search(str(error)):
             return StorePermissionError, "the server rejects this user, or has no such database"
+        if _CROWDED.search(str(error)):
+            return STATES["53300"]
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return (StoreUnavailableError, "there was no answer to a new connection; this can safely be retried")
         return StoreUnavailableError, "the server cannot be reached"

@@ -1,0 +1,73 @@
+"""A clock that goes back, on every durable back-end: order, limits, times to live and ids of writes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import mnemic
+from clock import Clock
+from faults import DURABLE, said
+from http_server import serving
+from servers.stores import empty_store
+
+
+@contextmanager
+def opened(name: str, folder: Path, clock: Clock) -> Iterator[mnemic.Memory]:
+    """Open a store by a clock; that of a Mnemic server is the server's."""
+    with empty_store("sqlite" if name == "http" else name, folder) as url:
+        if name == "http":
+            with serving(url, clock=clock) as client, mnemic.open(str(client.base_url), embedder=None) as memory:
+                yield memory
+        else:
+            with mnemic.open(url, clock=clock, embedder=None) as memory:
+                yield memory
+
+
+@pytest.mark.parametrize("name", ["sqlite", *DURABLE])
+def test_a_clock_that_goes_back(name: str, tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(name, tmp_path, clock) as memory:
+        home = memory.scope("acme", "alice")
+        chat, short = home.session("long"), home.session("short", ttl=timedelta(hours=1))
+        for n in range(6):
+            chat.add("user", f"m{n}", once=f"m{n}")
+            short.add("user", f"s{n}")
+            home.remember(f"r{n}", id=f"r{n}")
+            clock.advance(minutes=-20)
+        # What the clock says is no order, and no reason to forget, to repeat or to refuse anything.
+        assert said(chat) == [f"m{n}" for n in range(6)]
+        assert said(short) == [f"s{n}" for n in range(6)]
+        assert [message.text for message in chat.messages(limit=2)] == ["m4", "m5"]
+        assert sorted(one.id for one in home.memories.list()) == [f"r{n}" for n in range(6)]
+        assert chat.add("user", "m5", once="m5").id == chat.messages()[-1].id
+        assert home.memories.update("r0", text="changed").text == "changed"
+        clock.advance(hours=3)
+        assert said(chat) == [f"m{n}" for n in range(6)]
+        if name not in ("valkey", "valkey-cluster"):  # whose own clock did not move
+            assert said(short) == []
+
+
+@pytest.mark.parametrize("name", ["sqlite", *(name for name in DURABLE if name != "agentcore")])
+def test_versions_and_limits_hold_when_the_clock_goes_back(name: str, tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(name, tmp_path, clock) as memory:
+        home = memory.scope("acme")
+        chat = home.session("s", max_messages=3)
+        note = home.notes.write("plan", "0")
+        for n in range(1, 6):
+            clock.advance(hours=-7)
+            note = home.notes.write("plan", str(n), if_version=note.version)
+            chat.add("user", f"m{n}")
+        assert home.notes.get("plan").value == "5"
+        assert said(chat) == ["m3", "m4", "m5"]
+        with pytest.raises(mnemic.ConflictError):
+            home.notes.write("plan", "late", if_version=1)
+        home.facts.add("Alice", "lives in", "Oslo")
+        clock.advance(days=-1)
+        home.facts.add("Alice", "lives in", "Bergen")
+        assert "Bergen" in {fact.object for fact in home.facts.ask("Alice", "lives in")}

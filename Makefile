@@ -69,8 +69,13 @@ generated: $(READY) ## check that what is generated is up to date
 tests: $(READY) ## run the tests, the contract suite and the README's examples
 	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
-soak: $(READY) ## attack for long: kills, a faulty network, hostile names, histories, fuzzed calls
-	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 tests/test_attack_*.py
+SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_salvage.py tests/test_fuzz*.py)
+SOAK_STORES := sqlite postgresql valkey valkey-cluster dynamodb s3 http
+
+soak: $(READY) ## attack for long, with ROUNDS times as much, then load each store for SOAK_SECONDS
+	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 $(SOAK)
+	@MNEMIC_TEST_ALL=1 SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_STORES="$(SOAK_STORES)" \
+		$(BIN)/python -m pytest --capture=no tests/test_soak.py
 
 ranges: $(READY) ## run the tests of agents and MCP with the oldest versions that are supported
 	@$(BIN)/python tools/test_ranges.py

@@ -62,10 +62,14 @@ class Network:
         """How many connections were made."""
         return sum(proxy.accepted for proxy in self.proxies)
 
-    def open(self, options: str = "") -> mnemic.Memory:
+    def open(self, options: str) -> mnemic.Memory:
         """Open the store across the network, with options of the URL."""
-        mark = "&" if "?" in self.through else "?"
-        return mnemic.open(f"{self.through}{mark}{options}" if options else self.through, embedder=None)
+        return mnemic.open(with_option(self.through, options), embedder=None)
+
+
+def with_option(url: str, option: str) -> str:
+    """Return a URL with one option more."""
+    return f"{url}{'&' if '?' in url else '?'}{option}"
 
 
 @contextmanager
@@ -81,7 +85,7 @@ def network(name: str, folder: Path) -> Iterator[Network]:
                     proxy.mode = Pass()
         return
     with empty_store(name, folder) as url, proxy_for(url) as proxy:
-        mnemic.open(url, embedder=None).close()
+        mnemic.open(with_option(url, "timeout=30"), embedder=None).close()
         yield Network(url, proxy.url(url), [proxy])
 
 

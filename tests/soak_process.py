@@ -137,7 +137,7 @@ def used() -> dict[str, int]:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "rss": pages * os.sysconf("SC_PAGE_SIZE"),
-        "handles": len(os.listdir("/proc/self/fd")),
+        "handles": len(list(Path("/proc/self/fd").iterdir())),
         "threads": threading.active_count(),
     }
 

@@ -33,7 +33,7 @@ def test_what_was_acknowledged_is_there_once_wherever_the_connection_is_cut(
     cut: Network, part: str, times: int | None
 ) -> None:
     ledger = Ledger("w")
-    with cut.open("timeout=1" if times is None else "timeout=5") as memory:
+    with cut.open("timeout=2" if times is None else "timeout=5") as memory:
         chat = memory.scope("acme").session("s")
         for n in range(3):  # the first ones connect, and find out what the session is like
             cut.set(Pass())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from faulty_proxy import Pass, Refuse, Slow, http_answer
 from mnemic import StoreBusyError, StoreError, StoreFullError, StoreUnavailableError
 from mnemic.backends.dynamodb import client as dynamodb_client
 from mnemic.backends.redis import client as redis_client
+from server_process import served
 from servers import postgres, valkey
 from servers.keyserver import KeyServer
 
@@ -103,7 +107,7 @@ REFUSALS: list[tuple[str, str, bytes, type[StoreError], bool, bool | None]] = [
 def test_a_service_that_refuses(
     name: str, answer: bytes, kind: type[StoreError], retry: bool, unsure: bool | None, tmp_path: Path
 ) -> None:
-    with network(name, tmp_path) as net, net.open("timeout=2") as memory:
+    with network(name, tmp_path) as net, net.open("timeout=5") as memory:
         fails_and_comes_back(memory, lambda: refusing(net, answer), kind, retry=retry, unsure=unsure)
 
 
@@ -169,13 +173,47 @@ def test_a_postgresql_server_with_too_many_connections(tmp_path: Path) -> None:
         admin.execute("DROP ROLE crowd")
 
 
+# ------------------------------------------------------------ files
+
+
+def test_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with mnemic.open(f"sqlite:///{path}?busy_timeout=0.05", embedder=None) as memory:
+
+        @contextmanager
+        def locked() -> Iterator[None]:
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                yield
+                other.execute("ROLLBACK")
+
+        fails_and_comes_back(memory, locked, StoreBusyError, retry=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are Linux's")
+def test_a_mnemic_server_whose_disk_takes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with served(f"sqlite:///{path}") as server:
+
+        @contextmanager
+        def limited() -> Iterator[None]:
+            assert server.process.pid is not None
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+            yield
+            unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+
+        with mnemic.open(f"http://127.0.0.1:{server.port}/?breaker=0", embedder=None) as memory:
+            fails_and_comes_back(memory, limited, StoreError, retry=False, unsure=True)
+
+
 # ------------------------------------------------------------ slow answers
 
 
 @pytest.mark.parametrize("name", DURABLE)
 def test_an_answer_that_comes_after_the_deadline(name: str, tmp_path: Path) -> None:
     ledger = Ledger("w")
-    with network(name, tmp_path) as net, net.open("timeout=1") as memory:
+    with network(name, tmp_path) as net, net.open("timeout=2") as memory:
         chat = memory.scope("acme").session("s")
         ledger.add_surely(chat, 0)
         net.set(Slow(piece=1, pause=0.5))

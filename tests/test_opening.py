@@ -223,6 +223,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
                 added.append(n)
         except mnemic.StoreError as error:
             assert sys.argv[1] in str(error), error
+            assert error.unsure and not error.retry
         assert 10 < len(added) < 10_000
         assert len(chat.messages()) == len(added)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -257,8 +258,9 @@ def test_a_database_that_may_not_grow_says_that_it_is_full(tmp_path: Path, monke
     monkeypatch.setattr(SqliteFile, "_connect", small)
     with mnemic.open(url) as memory:
         chat = memory.scope("u").session("s")
-        with pytest.raises(mnemic.StoreFullError, match="the disk is full"):
+        with pytest.raises(mnemic.StoreFullError, match="the disk is full") as caught:
             chat.add_many([mnemic.Message("user", "x" * 5_000) for _ in range(100)])
+        assert (caught.value.retry, caught.value.unsure) == (False, False)
         assert [message.text for message in chat.messages()] == ["kept"]
         chat.add("user", "small")
 

@@ -216,7 +216,7 @@ def test_an_answer_that_comes_after_the_deadline(name: str, tmp_path: Path) -> N
     with network(name, tmp_path) as net, net.open("timeout=2") as memory:
         chat = memory.scope("acme").session("s")
         ledger.add_surely(chat, 0)
-        net.set(Slow(piece=1, pause=0.5))
+        net.set(Slow(piece=1, pause=1.0))
         for n in (1, 2):
             error = ledger.add(chat, n, once=n == 2)
             assert isinstance(error, StoreUnavailableError)

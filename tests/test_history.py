@@ -353,3 +353,29 @@ def test_history_must_be_a_positive_time() -> None:
     for wrong in (timedelta(0), 30, "30 days"):
         with pytest.raises(InvalidValueError, match="history"):
             mnemic.open("memory://", history=wrong)  # type: ignore[arg-type]
+
+
+def test_a_copy_takes_the_history_along(tmp_path: Path, clock: Steps) -> None:
+    clock.time = datetime.now(UTC)  # that of the copy
+    url = f"sqlite:///{tmp_path}/original.db"
+    with mnemic.open(url, history=MONTH, clock=clock, embedder=None) as memory:
+        alice = memory.scope("acme", "alice")
+        chat = alice.session("monday")
+        said = chat.add_many([{"role": "user", "content": f"message {n}"} for n in range(10)])
+        alice.notes.write("plan", "first")
+        then = clock.move(0.000001)
+        chat.delete(said[0], said[4], said[9])
+        chat.edit({"id": said[5].id, "role": "user", "content": "edited"})
+        alice.notes.write("plan", "second")
+    keys = {"plain": (None, None), "sealed": (None, bytes(32)), "again": (bytes(32), None)}
+    for name, (source, target) in keys.items():
+        copy = f"sqlite:///{tmp_path}/{name}.db"
+        assert mnemic.copy(url, copy, source_key=source, target_key=target).written > 7
+        assert mnemic.copy(url, copy, source_key=source, target_key=target).written == 0
+        url = copy
+        with mnemic.open(url, clock=clock, encryption_key=target, embedder=None) as copied:
+            there = copied.scope("acme", "alice")
+            assert there.as_of(then).session("monday").messages() == said
+            assert there.as_of(then).notes.read("plan") == "first"
+            assert [version.written for version in there.history("plan")] == [clock.time, then]
+            assert len(there.session("monday").messages()) == 7

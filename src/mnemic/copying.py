@@ -17,9 +17,10 @@ from .layers.encryption import EncryptLayer
 from .layers.encryption_metadata import METADATA_REF, store_id
 from .layers.master_key import EncryptionKeys
 from .layers.store_embedder import EMBEDDER_REF, recorded_id
+from .layers.versions import BEGIN_REF, placed
 from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
-from .records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, Record, ScopePath, Stream, Value, digest
+from .records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, VERSION, Record, ScopePath, Stream, Value, digest
 from .store import registry
 from .store.protocol import Capability, Store, all_streams, is_empty, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
@@ -108,11 +109,20 @@ async def _check_any(store: Store, scope: ScopePath, url: str) -> None:
 
 async def _own_streams(store: Store, scope: ScopePath) -> AsyncGenerator[Stream, None]:
     """Yield the streams of a scope and below that have records or settings, except internal ones."""
-    async with aclosing(all_streams(store, StreamScan(scope=scope, empty=True))) as streams:
-        async for stream in streams:
-            ended = stream.expires is not None and stream.expires <= store.clock()
-            if stream.kind not in NOTES and (stream.count or (stream.settings is not None and not ended)):
-                yield stream
+    for kinds in ((), (VERSION,)):
+        async with aclosing(all_streams(store, StreamScan(scope=scope, kinds=kinds, empty=True))) as streams:
+            async for stream in streams:
+                ended = stream.expires is not None and stream.expires <= store.clock()
+                if stream.kind not in NOTES and (stream.count or (stream.settings is not None and not ended)):
+                    yield stream
+
+
+async def _all_but_begin(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:
+    """Yield the records of a scan, without that of the beginning of the history."""
+    async with aclosing(scan_all(store, scan)) as records:
+        async for record in records:
+            if record.ref != BEGIN_REF:
+                yield record
 
 
 class _Copy:
@@ -127,10 +137,13 @@ class _Copy:
         self.progress = progress
         self.done = self.total = self.written = 0
         self.digest = blake2b(digest_size=16)
+        self._seqs: dict[ScopePath, dict[str, list[int]]] = {}
+        """The seqs of the records of the scope whose versions are copied, by kind."""
 
     async def run(self, *, reembed: bool) -> Copied:
         await self._lock()
         derived = await self._embedder(reembed)
+        await self._history()
         through = self.target
         if reembed:
             from .layers.index import IndexLayer
@@ -180,12 +193,19 @@ class _Copy:
             await self.target.write(Write((Put(note, 0),)))
         return (USE, entry_name(ours))
 
+    async def _history(self) -> None:
+        """Copy since when versions are kept, unless the target has a history of its own."""
+        (ours,), (theirs,) = await self.source.read([BEGIN_REF]), await self.target.read([BEGIN_REF])
+        if ours is not None and theirs is None and not self.scope.path:
+            await self.target.write(Write((Put(replace(ours, derived={}), 0),)))
+
     async def _stream(self, stream: Stream, through: Store, derived: tuple[str, ...]) -> None:
         """Copy one stream, then compare both."""
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=derived)
         while True:
             page = await self.source.scan(scan)
-            await self._page(page.items, through)
+            records = [record for record in page.items if record.ref != BEGIN_REF]
+            await self._page([await self._placed(record) for record in records], through)
             self.done += len(page.items)
             if self.progress is not None:
                 self.progress(self.done, max(self.total, self.done))
@@ -194,6 +214,18 @@ class _Copy:
             scan = replace(scan, cursor=page.cursor)
         await self.target.write(Write((Touch.of(stream),)))
         await self._verify(stream)
+
+    async def _placed(self, record: Record) -> Record:
+        """Return a record as it is in the copy: an earlier version says between which records it was."""
+        if record.kind != VERSION:
+            return record
+        if record.scope not in self._seqs:
+            self._seqs = {record.scope: {}}
+            scan = Scan(scope=record.scope, bodies=False, limit=COUNTED_AT_ONCE)
+            async for one in scan_all(self.source, scan):
+                self._seqs[record.scope].setdefault(one.kind, []).append(one.seq)
+        seqs = self._seqs[record.scope]
+        return placed(record, lambda kind: seqs.get(kind, ()))
 
     async def _page(self, records: Sequence[Record], through: Store) -> None:
         existing = await self.target.read([record.ref for record in records])
@@ -214,11 +246,11 @@ class _Copy:
     async def _verify(self, stream: Stream) -> None:
         """Raise StoreError or ConflictError unless the target has the same records in the same order."""
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE)
-        pair = scan_all(self.source, scan), scan_all(self.target, scan)
+        pair = _all_but_begin(self.source, scan), _all_but_begin(self.target, scan)
         all_of_it, count = blake2b(digest_size=16), 0
         try:
             async for record in pair[0]:
-                wanted = digest(record)
+                wanted = digest(await self._placed(record))
                 stored = await self._stored(record) if self.merge else await anext(pair[1], None)
                 if stored is None or digest(stored) != wanted:
                     raise await self._differs(stream, count, stored)

@@ -105,26 +105,27 @@ class _PastStream(Struct):
     def at(self, scope: ScopePath, kind: str, moment: datetime) -> tuple[Stream, list[Record]] | None:
         """Return the stream and its records at a moment; None if it did not exist."""
         times = [purge.time for purge in self.purges]
-        records: list[Record] = []
+        found_at: list[tuple[tuple[int, int, int], Record]] = []
         for key in self.versions.keys() | self.current.keys():
             found: Record | None = None
+            place: tuple[int, int] | None = None
             versions = self.versions.get(key, [])
             for version in versions:
                 times += [_updated(version.record), version.ended]
                 if times[-2] <= moment:
-                    found = version.record
+                    found, place = version.record, version.place
                 if version.removed and version.ended <= moment:
                     found = None
             if (now := self.current.get(key)) is not None:
                 times.append(_updated(now))
-                found = now if times[-1] <= moment else found
-            records += [found] if found is not None else []
+                found, place = (now, None) if times[-1] <= moment else (found, place)
+            if found is not None:
+                found_at.append(((found.seq, 0, 0) if place is None else (place[0], 1, place[1]), found))
         times = [time for time in times if time <= moment]
         if not times:
             return None
-        records.sort(key=lambda record: (record.seq, _updated(record), record.key))
-        if len({record.seq for record in records}) < len(records):  # of streams that were dropped, or were copied
-            records = [replace(record, seq=seq) for seq, record in enumerate(records, 1)]
+        found_at.sort(key=lambda one: (one[0], _updated(one[1]), one[1].key))
+        records = [replace(record, seq=seq) for seq, (_, record) in enumerate(found_at, 1)]
         return self._stream(scope, kind, moment, max(times), records), records
 
     def _stream(

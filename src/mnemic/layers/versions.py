@@ -6,13 +6,14 @@ the id of the purge, and count from the moment when the record of the purge itse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ..checks import to_microseconds
 from ..records import PRUNED, RECALLED, VERSION, Record, Ref, ScopePath, Stream, digest_of, unreadable
@@ -20,7 +21,16 @@ from ..store.codec import decode_record, encode_record
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Put, Scan
 
-__all__ = ["BEGIN_REF", "KEPT_KINDS", "KeptVersion", "PurgeRecord", "purge_record", "read_versions", "version_put"]
+__all__ = [
+    "BEGIN_REF",
+    "KEPT_KINDS",
+    "KeptVersion",
+    "PurgeRecord",
+    "placed",
+    "purge_record",
+    "read_versions",
+    "version_put",
+]
 
 KEPT_KINDS = (*RECALLED, PRUNED)
 """Kinds whose earlier versions are kept."""
@@ -59,6 +69,8 @@ class KeptVersion(Struct, frozen=True):
     by: str | None
     position: int
     purge: str | None = None
+    place: tuple[int, int] | None = None
+    """In a copy, whose records have other seqs: the seq after which it was, and its own in the original."""
 
 
 def version_put(
@@ -119,6 +131,22 @@ async def read_versions(
     return _in_order(kept, purges), sorted(purges.values(), key=lambda one: (one.scope, one.position))
 
 
+def placed(record: Record, seqs: Callable[[str], Sequence[int]]) -> Record:
+    """Return the record of a version as a copy has it, where the records of a stream are numbered from 1.
+
+    `seqs` returns the seqs of the records of a kind in the original. Other records are returned as they are.
+    """
+    if record.kind != VERSION or not isinstance(record.data, dict) or "record" not in record.data:
+        return record
+    version = _to_version(record, None)
+    known = seqs(version.record.kind)
+    if version.place is None:
+        place = [bisect_left(known, version.record.seq), version.record.seq]
+    else:
+        place = [bisect_right(known, version.place[0]), version.place[1]]
+    return replace(record, data={**record.data, "place": place})
+
+
 def _in_order(kept: Sequence[Record], purges: dict[tuple[ScopePath, str], PurgeRecord]) -> list[KeptVersion]:
     """Return the versions that count, each once, in the order in which they ended."""
     versions: list[KeptVersion] = []
@@ -175,8 +203,9 @@ def _to_version(record: Record, purge: PurgeRecord | None) -> KeptVersion:
         ended = convert(record.created, datetime)
         by = convert(data.get("by"), str | None)
         removed = bool(data.get("removed"))
+        place = convert(data.get("place"), tuple[int, int] | None)
     except (KeyError, TypeError, ValidationError) as error:
         raise unreadable(record, error) from None
     if purge is None:
-        return KeptVersion(kept, ended, removed, by, record.seq)
-    return KeptVersion(kept, purge.time, True, purge.by, purge.position, purge.id)
+        return KeptVersion(kept, ended, removed, by, record.seq, None, place)
+    return KeptVersion(kept, purge.time, True, purge.by, purge.position, purge.id, place)

@@ -27,7 +27,7 @@ from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, Verification, make_checkpoint, read_checkpoint
 from .layers.beside import open_beside, open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
-from .layers.history import HistoryLayer
+from .layers.history import HistoryLayer, recorded_history
 from .layers.hold import HoldLayer
 from .layers.index import IndexLayer
 from .layers.master_key import EncryptionKeys
@@ -63,7 +63,7 @@ class OpenOptions(TypedDict, total=False):
     audit: Auditing
     signing_key: SigningKeys | None
     redact: Redacting
-    history: timedelta | None
+    history: timedelta | bool | None
     index_bytes: int
     clock: Callable[[], datetime] | None
 
@@ -513,7 +513,7 @@ def open_async(
     audit: Auditing = None,
     signing_key: SigningKeys | None = None,
     redact: Redacting = None,
-    history: timedelta | None = None,
+    history: timedelta | bool | None = None,
     index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Opening:
@@ -526,14 +526,15 @@ def open_async(
     `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
     signs; None is a key that is kept in the store. `redact` replaces personal data and secrets
     before they are stored: True for all known types, or a `Redaction`. `history` is how long versions that are
-    replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope. `index_bytes` bounds the memory of
+    replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope; with True, as long
+    as before, if the store has a history. `index_bytes` bounds the memory of
     all cached indexes together, except for a single larger one. `clock` is a function that returns the current time,
     for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError, MissingExtraError
     or a StoreError, such as DecryptionError, when awaited.
     """
     check_count(index_bytes, "index_bytes")
     check_callable(clock, "clock")
-    if history is not None:
+    if not (history is None or isinstance(history, bool)):
         check_ttl(history, "history")
 
     async def opened() -> AsyncMemory:
@@ -579,7 +580,7 @@ def open_async(
                 index_bytes,
                 signing,
                 redaction,
-                history,
+                await recorded_history(encrypted or store) if history is True else history or None,
             )
             await memory._prepare()
             stack.pop_all()

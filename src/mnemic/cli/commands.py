@@ -14,6 +14,7 @@ from .doctor import doctor
 from .edit import forget, remember
 from .erasure import erase, hold
 from .evaluate import evaluation
+from .history import history, restore
 from .inspect import ls, ping, recall, show, stats
 from .keys import keys
 from .maintain import migrate, reembed, reindex, rotate
@@ -23,8 +24,8 @@ from .serve import config, serve
 from .transfer import copy, export, import_
 
 SECTIONS: dict[str, list[click.Command]] = {
-    "Look": [ls, show, stats, recall, ping],
-    "Change": [remember, forget, erase, hold],
+    "Look": [ls, show, stats, recall, history, ping],
+    "Change": [remember, forget, restore, erase, hold],
     "Connect": [install, mcp, hook],
     "Serve": [demo, serve, config, keys],
     "Move": [export, import_, copy],

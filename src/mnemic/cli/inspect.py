@@ -12,6 +12,7 @@ from .options import (
     SCOPE,
     TIME,
     StoreChoice,
+    at_option,
     filled_scope,
     filter_options,
     json_option,
@@ -41,16 +42,17 @@ ROLES = ("system", "user", "assistant", "tool")
     metavar="N",
     help="List at most N of each part, the newest; 0 is all.",
 )
+@at_option
 @json_option
 @store_options
-def ls(store: StoreChoice, scope: ScopePath | None, limit: int, as_json: bool) -> None:
+def ls(store: StoreChoice, scope: ScopePath | None, limit: int, at: datetime | None, as_json: bool) -> None:
     """List the scopes; with a SCOPE, what is in it.
 
     A scope shows its sessions, notes, memories and facts, and the scopes below it.
     """
     with open_store(store) as memory:
         if scope is None:
-            scopes = memory.scopes()
+            scopes = memory.scopes() if at is None else memory.scope().as_of(at).scopes()
             shown = scopes[: limit or None]
             if as_json:
                 print_json(shown)
@@ -61,7 +63,7 @@ def ls(store: StoreChoice, scope: ScopePath | None, limit: int, as_json: bool) -
             if len(shown) < len(scopes):
                 click.echo(f"the first {limit:,} of {len(scopes):,} scopes; --limit 0 lists all", err=True)
             return
-        contents = _contents(filled_scope(memory, scope), limit or None)
+        contents = _contents(filled_scope(memory, scope, at), limit or None)
     if as_json:
         print_json(contents)
     else:
@@ -175,12 +177,13 @@ def _table_of_scopes(scopes: Sequence[Stats]) -> Iterator[str]:
 
 @click.command()
 @click.argument("scope", type=SCOPE, default="/")
+@at_option
 @json_option
 @store_options
-def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
+def stats(store: StoreChoice, scope: ScopePath, at: datetime | None, as_json: bool) -> None:
     """Count what the store, or a SCOPE and those below it, holds."""
     with open_store(store) as memory:
-        found = filled_scope(memory, scope).stats()
+        found = filled_scope(memory, scope, at).stats()
     if as_json:
         print_json(found)
         return
@@ -202,6 +205,7 @@ def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
 @click.option("--min-score", type=float, metavar="SCORE", help="Leave out what answers less well.")
 @weight_option
 @click.option("--neighbors", type=click.IntRange(min=0), default=0, metavar="N", help="Show N turns around each.")
+@at_option
 @json_option
 @store_options
 def recall(
@@ -218,6 +222,7 @@ def recall(
     min_score: float | None,
     weights: dict[str, float] | None,
     neighbors: int,
+    at: datetime | None,
     as_json: bool,
 ) -> None:
     """Search a scope, and show why each hit was found.
@@ -225,7 +230,7 @@ def recall(
     The scopes below SCOPE are searched too. It does not count as a use of what it finds.
     """
     with open_store(store) as memory:
-        hits = filled_scope(memory, scope).recall(
+        hits = filled_scope(memory, scope, at).recall(
             query,
             k,
             kinds=kinds or None,

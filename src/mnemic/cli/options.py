@@ -141,6 +141,11 @@ dry_run_option: Callable[[Decorated], Decorated] = click.option(
 )
 
 
+at_option: Callable[[Decorated], Decorated] = click.option(
+    "--at", type=TIME, help="As it was at this time, as far as the store has a history."
+)
+
+
 def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable[[Decorated], Decorated]:
     """Return a decorator that adds --key-file and --key-env, with the prefix; the value is `{prefix}keys`.
 
@@ -352,25 +357,25 @@ def _name(store: StoreChoice, what: str) -> None:
 def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, **options: Any) -> Iterator[Memory]:
     """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made.
 
-    It says on stderr that a store is new, and with `name` which one it is in any case.
+    It says on stderr that a store is new, and with `name` which one it is in any case. A store with a history keeps it.
     """
     from ..api import open
 
     new = create and not exists(store)
     if not create:
         find_store(store)
-    with open(store.url, encryption_key=store.keys, **options) as memory:
+    with open(store.url, encryption_key=store.keys, history=True, **options) as memory:
         if new or name:
             _name(store, "new store" if new else "store")
         yield memory
 
 
-def filled_scope(memory: Memory, path: ScopePath) -> Scope:
-    """Return a scope; raises NotFoundError if nothing is stored there: its name may be mistyped.
+def filled_scope(memory: Memory, path: ScopePath, at: datetime | None = None) -> Scope:
+    """Return a scope, or how it was at a time; raises NotFoundError if nothing is stored there.
 
-    The root always exists.
+    Its name may be mistyped. The root always exists.
     """
-    scope = memory.scope(path)
+    scope = memory.scope(path) if at is None else memory.scope(path).as_of(at)
     if path.path and not scope.scopes(limit=1):
         raise NotFoundError(f"nothing is stored in the scope {path.path!r}")
     return scope

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InvalidValueError, NotFoundError
-from .options import SCOPE, StoreChoice, filled_scope, json_option, open_store, store_options
+from .options import SCOPE, StoreChoice, at_option, filled_scope, json_option, open_store, store_options
 from .output import brief, count, indented, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
@@ -34,10 +35,18 @@ if TYPE_CHECKING:
     help="Show the newest N messages of a session; 0 is all.",
 )
 @click.option("--archived", is_flag=True, help="Show the archived messages of a session too.")
+@at_option
 @json_option
 @store_options
 def show(
-    store: StoreChoice, scope: ScopePath, item: str, kind: str | None, limit: int, archived: bool, as_json: bool
+    store: StoreChoice,
+    scope: ScopePath,
+    item: str,
+    kind: str | None,
+    limit: int,
+    archived: bool,
+    at: datetime | None,
+    as_json: bool,
 ) -> None:
     """Show a session as a chat, or a note, memory, fact or message.
 
@@ -45,7 +54,7 @@ def show(
     --kind is only needed if it could be more than one of these.
     """
     with open_store(store) as memory:
-        place = filled_scope(memory, scope)
+        place = filled_scope(memory, scope, at)
         try:
             found = {
                 name: value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from .options import (
     SCOPE,
     STORE,
     StoreChoice,
+    at_option,
     debug_option,
     exists,
     filled_scope,
@@ -36,9 +38,18 @@ if TYPE_CHECKING:
 )
 @click.option("--scope", type=SCOPE, default="/", help="Export only this scope and those below it.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@at_option
 @json_option
 @store_options
-def export(store: StoreChoice, file: str, format: str | None, scope: ScopePath, overwrite: bool, as_json: bool) -> None:
+def export(
+    store: StoreChoice,
+    file: str,
+    format: str | None,
+    scope: ScopePath,
+    overwrite: bool,
+    at: datetime | None,
+    as_json: bool,
+) -> None:
     """Write everything to a file, or to a folder of Markdown.
 
     JSON lines can be imported again, and nothing is lost. Markdown is for reading, in a new folder: a file for each
@@ -54,7 +65,7 @@ def export(store: StoreChoice, file: str, format: str | None, scope: ScopePath, 
     if format != "markdown" and file != "-" and not overwrite and Path(file).is_file():
         raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
     with open_store(store) as memory, progress("export") as show:
-        place = filled_scope(memory, scope)
+        place = filled_scope(memory, scope, at)
         if not place.scopes(limit=1):
             raise NotFoundError(f"there is nothing to export: {memory.url} is empty")
         done = place.export_to(target, format=format, progress=show)

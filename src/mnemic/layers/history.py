@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr, replace
 from ..checks import check_ttl, new_id
 from ..errors import ConflictError, LimitError, StorePermissionError
 from ..records import VERSION, Record, Ref, Stream, parse_time
-from ..store.protocol import Store
+from ..store.protocol import Capability, Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
 from ..store.retry import retried
 from ..store.stream_state import over_limit
@@ -338,3 +338,11 @@ async def history_since(store: Store) -> datetime | None:
         return None
     since, keep = _begin_of(record)
     return max(since, store.clock() - keep)
+
+
+async def recorded_history(store: Store) -> timedelta | None:
+    """Return how long the versions of a store were kept last; None if it has no history, or a server keeps it."""
+    if Capability.SEARCH in store.capabilities or Capability.RECORDS not in store.capabilities:
+        return None
+    (record,) = await store.read([BEGIN_REF])
+    return None if record is None else _begin_of(record)[1]

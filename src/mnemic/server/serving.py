@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from os import strerror
 from traceback import format_tb
 from typing import Any
@@ -111,7 +112,12 @@ async def _serve(
     if settings.metrics:
         register_prometheus(operations())
     opening = open_async(
-        store, embedder=settings.embedder, index=settings.index, encryption_key=keys, audit=settings.audit or None
+        store,
+        embedder=settings.embedder,
+        index=settings.index,
+        encryption_key=keys,
+        audit=settings.audit or None,
+        history=timedelta(days=settings.history_days) if settings.history_days else True,
     )
     new = await _is_new(store)
     if new and settings.exposed and settings.jwt_issuer is None:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import mnemic
+from http_server import serving
+from mnemic.cli.commands import main
 from mnemic.errors import InvalidValueError, NotFoundError, StorePermissionError
 from mnemic.records import VERSION, ScopePath
 from mnemic.store.protocol import scan_all
@@ -379,3 +382,67 @@ def test_a_copy_takes_the_history_along(tmp_path: Path, clock: Steps) -> None:
             assert there.as_of(then).notes.read("plan") == "first"
             assert [version.written for version in there.history("plan")] == [clock.time, then]
             assert len(there.session("monday").messages()) == 7
+
+
+# ---------------------------------------------------------------- a server, and the command line
+
+
+def test_a_server_keeps_the_history_of_its_clients(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path}/served.db", history=MONTH, embedder=None) as client:
+        url = str(client.base_url)
+        with pytest.raises(InvalidValueError, match="is kept by the server"):
+            mnemic.open(url, history=MONTH)
+        with mnemic.open(url, history=True) as memory:
+            alice = memory.scope("acme", "alice")
+            alice.notes.write("plan", "first")
+            alice.session("monday").add("user", "hello")
+            moment = alice.notes.get("plan").updated
+            alice.notes.write("plan", "second")
+            alice.sessions.delete("monday")
+            assert [version.item.value for version in alice.history("plan")] == ["second", "first"]  # type: ignore[union-attr]
+            assert alice.as_of(moment).notes.read("plan") == "first"
+            assert alice.session("monday").restore() == 1
+        place = {"scope": "acme/alice"}
+        found = client.get("/api/v1/history", params={**place, "id": "plan"}).json()["versions"]
+        assert [(one["version"], one["deleted"], one["item"]["data"]) for one in found] == [
+            (2, False, "second"),
+            (1, False, "first"),
+        ]
+        restored = client.post("/api/v1/restore", params=place, json={"id": "plan", "version": 1}).json()["versions"]
+        assert [one["item"]["data"] for one in restored] == ["first", "second", "first"]
+        assert client.post("/api/v1/restore", params=place, json={"id": "none"}).status_code == 404
+        client.post("/api/v1/sessions/monday/clear", params=place, json={}).raise_for_status()
+        assert client.post("/api/v1/sessions/monday/restore", params=place).json() == {"messages": 1}
+        gone = client.get("/api/v1/sessions/monday/history", params=place).json()["versions"]
+        assert [one["item"]["text"] for one in gone] == ["hello", "hello"]
+
+
+def test_the_command_line_keeps_and_shows_the_history_of_a_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shown.db"
+    with mnemic.open(url, history=MONTH, embedder=None) as memory:
+        memory.scope("alice").notes.write("plan", "first")
+        moment = memory.scope("alice").notes.get("plan").updated
+        memory.scope("alice").notes.write("plan", "second")
+        memory.scope("alice").session("monday").add("user", "hello")
+        memory.scope("alice").session("monday").clear()
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(main, [*words, "--store", url])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert run("forget", "alice", "plan") == "1 record forgotten\n"
+    head, second, first = run("history", "alice", "plan").splitlines()
+    assert (head.split()[0], "deleted" in second, second.split()[-1], first.split()[-1]) == (
+        "version",
+        True,
+        "second",
+        "first",
+    )
+    assert run("show", "alice", "plan", "--at", moment.isoformat()).endswith("first\n")
+    assert "1 note" in run("ls", "alice", "--at", moment.isoformat())
+    assert run("restore", "alice", "plan", "--version", "1") == "plan in alice is as it was\n"
+    assert run("show", "alice", "plan").endswith("first\n")
+    assert '"deleted": true' in run("history", "alice", "plan", "--json")
+    assert "hello" in run("history", "alice", "monday", "--session")
+    assert run("restore", "alice", "monday", "--session") == "1 message restored\n"

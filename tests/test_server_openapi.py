@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ ENDPOINTS = [one for one in all_endpoints() if one.documented]
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     """A client of one server for all examples."""
-    with serving(audit=True) as client:
+    with serving(audit=True, history=timedelta(days=1)) as client:
         yield client
 
 
@@ -39,6 +40,8 @@ def fill(client: httpx.Client) -> None:
     send("POST", "erase", {})
     turns = [{"role": "user", "content": "I sleep badly."}, {"role": "assistant", "content": "Since when?"}]
     send("POST", "sessions/monday/messages", [{**one, "id": f"m{n}"} for n, one in enumerate(turns, 1)])
+    send("POST", "sessions/wednesday/messages", turns)
+    send("POST", "sessions/wednesday/clear", {})
     send("PUT", "sessions/tuesday/system", {"content": "Be kind."})
     send("PUT", "notes/plan", {"value": {"monday": "rest"}, "description": "the week"})
     send("POST", "memories", {"id": "old", "text": "Alice had a cat.", "metadata": {"topic": "cats"}})

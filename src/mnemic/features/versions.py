@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..layers.versions import KeptVersion, PurgeRecord, read_versions
-from ..records import FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value
+from ..records import FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored
 from ..store.retry import retried
@@ -28,17 +28,45 @@ class Version(Value, frozen=True, kw_only=True):
     before there was a history, or for the first time, never.
     """
 
-    id: str
-    kind: str
-    scope: ScopePath
-    version: int
-    item: Item
+    record: Record
+    """As it was stored."""
     written: datetime
     by: str | None = None
     ended: datetime | None = None
     ended_by: str | None = None
     deleted: bool = False
     """Whether it ended because the item was deleted."""
+
+    @property
+    def id(self) -> str:
+        """Id of the message or memory, or key of the note or fact."""
+        return self.record.key
+
+    @property
+    def kind(self) -> str:
+        """Kind of the record."""
+        return self.record.kind
+
+    @property
+    def scope(self) -> ScopePath:
+        """Path of its scope; for a message, of its session."""
+        return self.record.scope
+
+    @property
+    def version(self) -> int:
+        """Its number; with every change the item has a new one."""
+        return self.record.version
+
+    @property
+    def item(self) -> Item:
+        """The message, memory, note or fact as it was; the text of anything else."""
+        return to_item_of(self.record)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict for `json.dumps`, FastAPI and pandas."""
+        rest = {name: getattr(self, name) for name in self.__struct_fields__ if name != "record"}
+        named = {name: getattr(self, name) for name in ("id", "kind", "scope", "version", "item")}
+        return {name: plain(value) for name, value in (named | rest).items()}
 
     @property
     def current(self) -> bool:
@@ -146,15 +174,7 @@ def to_version(kept: KeptVersion) -> Version:
 
 def _version(record: Record, **fields: Any) -> Version:
     assert record.updated is not None
-    return Version(
-        id=record.key,
-        kind=record.kind,
-        scope=record.scope,
-        version=record.version,
-        item=to_item_of(record),
-        written=record.updated,
-        **fields,
-    )
+    return Version(record=record, written=record.updated, **fields)
 
 
 def _with_writers(versions: list[Version]) -> list[Version]:

@@ -33,6 +33,7 @@ TAGS = {
     "recall": "Search by words and meaning, and the context for a prompt.",
     "scopes": "What there is, and how to forget or erase it.",
     "transfer": "Export and import.",
+    "history": "Earlier versions.",
     "audit": "Who changed what.",
     "sources": "Where memories and facts came from.",
     "health": "For operators.",

@@ -43,9 +43,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_env: Annotated[Names, _about("names of variables with such keys; they come after the files")] = ()
     audit: Annotated[bool, _about("log every change in the store's audit log")] = True
     history_days: Annotated[
-        float,
-        Meta(ge=0, le=365_000),
-        _about("days that earlier versions are kept; 0 is as before, if at all"),
+        float, Meta(ge=0, le=365_000), _about("days that earlier versions are kept; 0 is as before, if at all")
     ] = 0.0
 
     host: Annotated[str, _about("address to listen on; one that is not loopback needs keys or JWTs")] = "127.0.0.1"

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import mnemic
+from dict_engine import DictEngine
 from layered import KEY
-from mnemic.layers.audit_verify import AuditVerification
-from mnemic.records import AUDIT_KIND, CHAINS_KIND
+from mnemic import SigningKey
+from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.memory import MemoryStore
+from mnemic.checks import from_microseconds
+from mnemic.errors import ConflictError, InvalidValueError, SignatureError, StoreUnavailableError
+from mnemic.layers import audit_chain
+from mnemic.layers.audit import AuditLayer
+from mnemic.layers.audit_entry import SIGNED, ChainKey, Head, link_of
+from mnemic.layers.audit_verify import AuditVerification, Verification
+from mnemic.layers.layer import Layer
+from mnemic.records import AUDIT_KIND, CHAINS_KIND, Record, Ref, ScopePath
+from mnemic.store.query import Delete, Outcome, Purge, Put, Scan, Write, place_of
 
 OTHER = bytes(range(1, 33))
 
@@ -143,3 +159,314 @@ def test_an_attack_on_the_database_is_found(attack: str, attacked: tuple[Path, C
         change(connection)
     with opened() as memory:
         assert found(memory.audit_verify()) == expected
+
+
+# ------------------------------------------------------------ cut tails, checkpoints, keys
+
+
+def cut_tail(connection: sqlite3.Connection, scope: str, last: int, kind: str = AUDIT_KIND) -> None:
+    """Remove the entries after one, and put the head back, as an attacker does who knows the format."""
+    id_ = stream_id(connection, scope, kind)
+    connection.execute("DELETE FROM mnemic_records WHERE stream_id = ? AND seq > ?", (id_, last))
+    (data,) = connection.execute(
+        "SELECT data FROM mnemic_records WHERE stream_id = ? AND seq = ?", (id_, last)
+    ).fetchone()
+    (settings,) = connection.execute("SELECT settings FROM mnemic_streams WHERE id = ?", (id_,)).fetchone()
+    _, chain, _, begun = settings.split(" ")
+    head = f"{last} {chain} {json.loads(data)['link']} {begun}"
+    connection.execute("UPDATE mnemic_streams SET settings = ?, last_seq = ? WHERE id = ?", (head, last, id_))
+
+
+def test_a_cut_tail_is_found_with_a_checkpoint(attacked: tuple[Path, Callable[..., mnemic.Memory]]) -> None:
+    path, opened = attacked
+    with opened() as memory:
+        early = memory.audit_checkpoint()
+        memory.scope("acme", "bob").notes.write("later", 1)
+        memory.scope("acme", "bob").notes.write("even later", 1)
+        late = json.loads(json.dumps(memory.audit_checkpoint()))
+        memory.scope("acme", "bob").notes.write("latest", 1)
+    with rows(path) as connection:
+        cut_tail(connection, "acme/bob", 7)
+    with opened() as memory:
+        assert memory.audit_verify(checkpoint=late).intact, "what came after the checkpoint cannot be known"
+    with rows(path) as connection:
+        cut_tail(connection, "acme/bob", 6)
+    with opened() as memory:
+        assert found(memory.audit_verify()) == [("acme/bob", 7)], "the register has the checkpoint"
+    with rows(path) as connection:
+        (noted,) = connection.execute(
+            "SELECT max(seq) FROM mnemic_records WHERE stream_id = ?", (stream_id(connection, "", CHAINS_KIND),)
+        ).fetchone()
+        cut_tail(connection, "", noted - 1, CHAINS_KIND)
+    with opened() as memory:
+        assert memory.audit_verify().intact, "the register is cut as well"
+        assert memory.audit_verify(checkpoint=early).intact
+        verified = memory.audit_verify(checkpoint=late)
+        assert found(verified) == [("", noted), ("acme/bob", 7)]
+        assert "of the register of chains is missing" in str(verified.problems[0].message)
+        with pytest.raises(SignatureError):
+            memory.audit_verify(checkpoint=late | {"heads": []})
+        with pytest.raises(InvalidValueError, match="not a checkpoint"):
+            memory.audit_verify(checkpoint={"format": "another"})
+    with rows(path) as connection:
+        connection.executescript("DELETE FROM mnemic_records; DELETE FROM mnemic_streams;")
+    with opened() as memory:
+        assert memory.audit_verify().intact, "nothing is left that could tell"
+        assert len(memory.audit_verify(checkpoint=late).problems) == 3
+
+
+def rewrite(path: Path, secret: SigningKey) -> None:
+    """Remove an entry, and compute all links after it again with a key."""
+    key = ChainKey(secret)
+    with rows(path) as connection:
+        id_ = stream_id(connection, "acme/bob")
+        connection.execute("DELETE FROM mnemic_records WHERE stream_id = ? AND seq = 2", (id_,))
+        (settings,) = connection.execute("SELECT settings FROM mnemic_streams WHERE id = ?", (id_,)).fetchone()
+        head = Head(0, settings.split(" ")[1], "", 0)
+        select = "SELECT seq, created, data FROM mnemic_records WHERE stream_id = ? ORDER BY seq"
+        for seq, created, text in connection.execute(select, (id_,)).fetchall():
+            data = json.loads(text)
+            number = head.number + 1
+            data[SIGNED] = key.id
+            link = link_of(key.secret, head, number, from_microseconds(created), data)
+            head = Head(number, head.chain, link, 1)
+            connection.execute(
+                "UPDATE mnemic_records SET seq = ?, key = ?, data = ? WHERE stream_id = ? AND seq = ?",
+                (number, f"{number:010d}", json.dumps(data | {"link": link}), id_, seq),
+            )
+        connection.execute("UPDATE mnemic_streams SET settings = ? WHERE id = ?", (head.text, id_))
+
+
+def test_a_chain_that_is_computed_again_is_found_if_its_key_is_not_in_the_store(
+    attacked: tuple[Path, Callable[..., mnemic.Memory]],
+) -> None:
+    path, opened = attacked
+    rewrite(path, SigningKey(OTHER))
+    with opened() as memory:
+        problems = memory.audit_verify().problems
+        assert {problem.number for problem in problems} == {1, 2, 3, 4}
+        assert "key" in problems[0].message
+
+
+def test_a_chain_cannot_be_verified_with_another_key_and_can_with_several(
+    attacked: tuple[Path, Callable[..., mnemic.Memory]], tmp_path: Path
+) -> None:
+    _, opened = attacked
+    with opened() as memory:
+        url = memory.url
+        audit: Any = f"sqlite:///{tmp_path / 'trail.db'}" if (tmp_path / "trail.db").exists() else True
+    with mnemic.open(url, audit=audit, signing_key=OTHER, embedder=None) as memory:
+        assert not memory.audit_verify().intact
+    with mnemic.open(url, audit=audit, signing_key=[OTHER, KEY], embedder=None) as memory:
+        memory.scope("acme", "bob").notes.write("with the new key", 1)
+        verified = memory.audit_verify()
+        assert verified.intact
+        assert verified.keyed
+
+
+def test_an_encrypted_log_is_verified_and_survives_rotation(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'data.db'}"
+    with mnemic.open(url, audit=True, encryption_key=KEY, embedder=None) as memory:
+        fill(memory)
+        assert memory.audit_verify().intact
+    with mnemic.open(url, audit=True, encryption_key=[OTHER, KEY], embedder=None) as memory:
+        memory.rotate()
+    with mnemic.open(url, audit=True, encryption_key=OTHER, embedder=None) as memory:
+        fill(memory)
+        assert memory.audit_verify().intact
+    with rows(tmp_path / "data.db") as connection:
+        delete(connection, "acme/bob", "= 3")
+    with mnemic.open(url, audit=True, encryption_key=OTHER, embedder=None) as memory:
+        assert found(memory.audit_verify()) == [("acme/bob", 3)]
+
+
+def test_a_copy_of_a_store_verifies(tmp_path: Path) -> None:
+    source, target = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
+    with mnemic.open(source, audit=True, embedder=None) as memory:
+        fill(memory)
+    mnemic.copy(source, target)
+    with mnemic.open(target, audit=True, embedder=None) as memory:
+        assert memory.audit_verify().intact
+        fill(memory)
+        assert memory.audit_verify().entries == 20
+        assert memory.audit_verify().intact
+
+
+def test_long_chains_have_checkpoints_in_the_register(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(audit_chain, "CHECKPOINT_EVERY", 4)
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with mnemic.open(url, audit=True, embedder=None) as memory:
+        fill(memory)
+    with rows(tmp_path / "a.db") as connection:
+        cut_tail(connection, "acme/bob", 3)
+    with mnemic.open(url, audit=True, embedder=None) as memory:
+        assert found(memory.audit_verify()) == [("acme/bob", 4)]
+
+
+@pytest.mark.parametrize("store", ["memory", "keyvalue"])
+def test_an_attack_on_another_back_end_is_found(store: str) -> None:
+    """The same on stores whose records are changed through their own interface."""
+
+    async def main() -> None:
+        below: Any = MemoryStore() if store == "memory" else KeyValueStore(DictEngine())
+        layer = AuditLayer(below)
+        scope = ScopePath("acme/alice")
+        for n in range(5):
+            await layer.write(Write((Put(Record(scope, "note", f"{n}", data=n)),)))
+        assert (await Verification(layer.chain, ScopePath()).run()).intact
+        (entry,) = await below.read([Ref(scope, AUDIT_KIND, "0000000003")])
+        await below.write(Write((Put(replace(entry, data=entry.data | {"kind": "message"})),)))
+        verified = await Verification(layer.chain, ScopePath()).run()
+        assert found(verified) == [("acme/alice", 3)]
+        await below.write(Write((Put(entry),)))
+        assert (await Verification(layer.chain, ScopePath()).run()).intact
+        await below.write(Write((Delete(entry.ref),)))
+        assert found(await Verification(layer.chain, ScopePath()).run()) == [("acme/alice", 3)]
+        await below.write(Write((Purge(scope, AUDIT_KIND, drop=True),)))
+        assert found(await Verification(layer.chain, ScopePath()).run()) == [("acme/alice", 1)]
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------ concurrent writers
+
+
+def test_concurrent_tasks_keep_one_chain_and_share_commits() -> None:
+    async def main() -> None:
+        class Counting(Layer):
+            writes = 0
+
+            async def write(self, write: Write) -> list[Outcome]:
+                self.writes += 1
+                await asyncio.sleep(0)
+                return await super().write(write)
+
+        store = Counting(MemoryStore())
+        layer = AuditLayer(store)
+        scope = ScopePath("acme")
+        await layer.write(Write((Put(Record(scope, "note", "first")),)))
+        store.writes = 0
+        await asyncio.gather(*(layer.write(Write((Put(Record(scope, "note", f"{n}")),))) for n in range(100)))
+        assert store.writes == 100, "each continues the head of the one before, without waiting for it"
+        trail = await layer.trail(scope)
+        assert [entry.number for entry in trail] == list(range(1, 102))
+        records = (await layer.scan(Scan(scope=scope))).items
+        assert [entry.key for entry in trail] == [record.key for record in records], "in the order of the changes"
+        assert (await Verification(layer.chain, ScopePath()).run()).intact
+
+    asyncio.run(main())
+
+
+def test_a_failed_write_does_not_fail_those_that_continued_it() -> None:
+    async def main() -> None:
+        layer = AuditLayer(MemoryStore())
+        scope = ScopePath("acme")
+        await layer.write(Write((Put(Record(scope, "note", "a")),)))
+        writes = [Write((Put(Record(scope, "note", f"{n}"), 7 if n % 3 == 0 else None),)) for n in range(30)]
+        done = await asyncio.gather(*map(layer.write, writes), return_exceptions=True)
+        assert [isinstance(one, ConflictError) for one in done] == [n % 3 == 0 for n in range(30)]
+        assert [e.key for e in await layer.trail(scope)] == ["a", *(f"{n}" for n in range(30) if n % 3)]
+        assert (await Verification(layer.chain, ScopePath()).run()).intact
+
+    asyncio.run(main())
+
+
+def test_two_layers_on_one_store_continue_one_chain() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        layers = [AuditLayer(store) for _ in range(3)]
+        scope = ScopePath("acme")
+        writes = [layers[n % 3].write(Write((Put(Record(scope, "note", f"{n}")),))) for n in range(60)]
+        await asyncio.gather(*writes)
+        assert len(await layers[0].trail(scope)) == 60
+        verified = await Verification(layers[0].chain, ScopePath()).run()
+        assert (verified.problems, verified.notes, verified.entries) == ([], [], 60)
+
+    asyncio.run(main())
+
+
+def test_threads_keep_one_chain(file_url: str) -> None:
+    with mnemic.open(file_url, audit=True, embedder=None) as memory:
+
+        def work(name: int) -> None:
+            for n in range(15):
+                memory.scope("acme").session("s").add("user", f"{name} {n}")
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        contents = [message.id for message in memory.scope("acme").session("s").messages()]
+        assert [entry.key for entry in sorted(memory.audit_trail(), key=lambda e: e.number)] == contents
+        assert memory.audit_verify().intact
+
+
+WRITER = """
+import sys, mnemic
+with mnemic.open(sys.argv[1], audit=True, embedder=None) as memory:
+    chat = memory.scope("acme").session("s")
+    for n in range(int(sys.argv[2])):
+        with memory.acting(actor=sys.argv[3]):
+            chat.add("user", f"{sys.argv[3]} {n}")
+        memory.scope("acme", f"{sys.argv[3]}-{n % 7}").notes.write("note", n)
+        print(n, flush=True)
+"""
+
+
+def started(url: str, count: int, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, url, str(count), name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_processes_keep_one_chain_and_one_that_is_killed_leaves_an_intact_one(file_url: str) -> None:
+    killed = started(file_url, 100_000, "killed")
+    writers = [started(file_url, 15, f"w{n}") for n in range(2)]
+    assert killed.stdout is not None
+    for _ in range(10):
+        last = int(killed.stdout.readline())
+    killed.kill()
+    for writer in writers:
+        _, error = writer.communicate(timeout=100)
+        assert writer.returncode == 0, error
+    acknowledged = last + killed.communicate(timeout=100)[0].count("\n")
+    with mnemic.open(file_url, audit=True, embedder=None) as memory:
+        verified = memory.audit_verify()
+        assert verified.problems == []
+        told = sorted(memory.audit_trail("acme/s"), key=lambda entry: entry.number)
+        kept = [message.id for message in memory.scope("acme").session("s").messages()]
+        assert [entry.key for entry in told] == kept, "every change has its entry, in the order of the changes"
+        assert len([entry for entry in told if entry.actor == "w1"]) == 15
+        assert len([entry for entry in told if entry.actor == "killed"]) >= acknowledged
+        memory.scope("acme", "killed-0").notes.write("note", "after")
+        assert memory.audit_verify().problems == []
+
+
+def test_a_chain_whose_writer_died_before_the_register_is_a_note_and_healed() -> None:
+    class Dying(Layer):
+        """Loses the process before the register is written."""
+
+        dead = False
+
+        async def write(self, write: Write) -> list[Outcome]:
+            if self.dead and any(place_of(op)[1] == CHAINS_KIND for op in write.ops):
+                raise StoreUnavailableError("gone")
+            return await super().write(write)
+
+    async def main() -> None:
+        store = Dying(MemoryStore())
+        layer = AuditLayer(store)
+        await layer.write(Write((Put(Record(ScopePath("first"), "note", "a")),)))
+        store.dead = True
+        second = Put(Record(ScopePath("second"), "note", "a"))
+        await layer.write(Write((second, Put(Record(ScopePath("second"), "note", "b")))))
+        verified = await Verification(layer.chain, ScopePath()).run()
+        assert (verified.problems, len(verified.notes)) == ([], 1)
+        with pytest.raises(StoreUnavailableError):
+            await layer.write(Write((second,)))
+        store.dead = False
+        await AuditLayer(store).write(Write((second,)))
+        verified = await Verification(layer.chain, ScopePath()).run()
+        assert (verified.problems, verified.notes, verified.entries) == ([], [], 4)
+
+    asyncio.run(main())

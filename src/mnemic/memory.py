@@ -41,7 +41,7 @@ from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
 from .redaction.config import Redacting, Redaction, redaction_of
 from .scope import AsyncScope
-from .signing import SigningKeys, signing_keys
+from .signing import SigningKey, SigningKeys, signing_keys
 from .store import registry
 from .store.availability import optional
 from .store.protocol import Capability, Companion, SearchableStore, Store
@@ -123,7 +123,7 @@ class AsyncMemory:
             given = encryption_key
             self._encryption = given if isinstance(given, EncryptLayer) else EncryptLayer(store, given, url)
         below: Store = self._encryption or store
-        signing = StoreSigning(below, signing_key)
+        self._signing = signing = StoreSigning(below, signing_key)
         chain = None if audit is None else ChainLayer(below if trail is None else trail, signing)
         if chain is not None and trail is None:
             below = chain
@@ -442,6 +442,11 @@ class AsyncMemory:
         """
         require_whole(self._store, "audit_checkpoint")
         return await make_checkpoint(self._logged().chain)
+
+    async def signing_keys(self) -> list[SigningKey]:
+        """Return the keys of the audit log and of certificates, the current one first; none before the first use."""
+        require_whole(self._store, "signing_keys")
+        return await self._signing.keys()
 
     def _logged(self) -> AuditLayer:
         if self._audit is None and Capability.SEARCH in self._backend.capabilities:

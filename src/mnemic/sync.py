@@ -45,7 +45,7 @@ from .recall.text_analysis import NEAR
 from .records import ScopePath
 from .redaction.config import Redacting, Redaction
 from .scope import AsyncScope
-from .signing import SigningKeys
+from .signing import SigningKey, SigningKeys
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -789,6 +789,10 @@ class Memory:
         It is signed if `mnemic[encryption]` is installed, and has no names. The log itself notes them as well.
         """
         return self._driver.run(self._async.audit_checkpoint())
+
+    def signing_keys(self) -> list[SigningKey]:
+        """Return the keys of the audit log and of certificates, the current one first; none before the first use."""
+        return self._driver.run(self._async.signing_keys())
 
     def metrics(self) -> Metrics:
         """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import MnemicError
+from .audit import audit
 from .clients import hook, install
 from .demo import demo
 from .doctor import doctor
@@ -29,7 +30,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Connect": [install, mcp, hook],
     "Serve": [demo, serve, config, keys],
     "Move": [export, import_, copy],
-    "Maintain": [doctor, migrate, reembed, reindex, rotate],
+    "Maintain": [audit, doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],
 }
 """The commands as the help lists them."""

@@ -15,6 +15,7 @@ from ..errors import InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
     from ..records import ScopePath
+    from ..signing import SigningKey
     from ..sync import Memory, Scope
 
     _Type = click.ParamType[Any]  # at run time generic only since click 8.4
@@ -177,6 +178,33 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
         return run
 
     return decorate
+
+
+def signing_key_options(command: Decorated) -> Decorated:
+    """Add --signing-key-file and --signing-key-env; the value is `signing_key`, None if none is given."""
+
+    @click.option(
+        "--signing-key-file",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A file with the signing key, if it is not kept in the store. Given again, a further key to verify with.",
+    )
+    @click.option("--signing-key-env", multiple=True, metavar="NAME", help="The same, in an environment variable.")
+    @functools.wraps(command)
+    def run(
+        *arguments: Any, signing_key_file: tuple[str, ...], signing_key_env: tuple[str, ...], **options: Any
+    ) -> Any:
+        return command(*arguments, signing_key=read_signing_keys(signing_key_file, signing_key_env), **options)
+
+    return run
+
+
+def read_signing_keys(files: Sequence[str], variables: Sequence[str]) -> list[SigningKey] | None:
+    """Return the signing keys in files and environment variables; None if there are none."""
+    from ..signing import SigningKey
+
+    return [*map(SigningKey.from_file, files), *map(SigningKey.from_environment, variables)] or None
 
 
 def default_store_path() -> str:

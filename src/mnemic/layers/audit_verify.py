@@ -124,7 +124,7 @@ class Verification:
         async for stream in self._streams():
             head = Head.parse(stream.settings)
             if register.scopes.get(chain := stream.scope.name.removeprefix("~")) and chain in register.erased:
-                self._note(stream.scope, "names are being erased: the copy here is not complete yet; erase again")
+                self._note(stream.scope, "names are being erased: the log here is not complete yet; erase again")
                 continue
             expected = {} if head is None else register.heads.get(head.chain, {}) | outside.get(head.chain, {})
             walk = await self._walk(stream.scope, stream.kind, head, expected, register)
@@ -136,7 +136,7 @@ class Verification:
             elif (name := register.scopes[walk.chain]) not in (stream.scope.path, None) and (
                 walk.chain not in register.erased
             ):
-                self._problem(stream.scope, f"this chain was begun in the scope {shown(name)}, and moved here")
+                self._problem(stream.scope, f"the log was begun in the scope {shown(name)}, and moved here")
         if unregistered:
             await self._check_registered(unregistered)
         self._check_missing(register, outside, found)
@@ -177,14 +177,14 @@ class Verification:
         walk = _Walk("" if head is None else head.chain)
         before: Head | None = Head(0, walk.chain, "", 0)
         unnamed: list[int] = []
-        where = "the register of chains: " if kind == CHAINS_KIND else ""
+        where = "of the register of chains " if kind == CHAINS_KIND else ""
         wanted = {**expected} if head is None else {**expected, head.number: head.link}
         async for record in scan_all(self._layer, Scan(scope=scope, kinds=(kind,))):
             self._entries += kind == AUDIT_KIND
             data: Any = record.data if isinstance(record.data, dict) else {}
             number = number_of(record)
             if number is None or not isinstance(data.get(LINK), str):
-                self._problem(scope, f"{where}{shown(record.key)} is not an entry")
+                self._problem(scope, f"the record {shown(record.key)} {where}is not an entry")
                 continue
             if number <= walk.last:
                 self._problem(scope, f"{where}is out of order, after entry {walk.last}", number)
@@ -205,13 +205,13 @@ class Verification:
                 register.add(data)
         for number in unnamed:
             if not register.names_erased(walk.chain, number):
-                self._problem(scope, f"{where}its names were removed, and not by an erasure", number)
+                self._problem(scope, f"{where}lost its names, and not by an erasure", number)
         if head is None and walk.last:
-            self._problem(scope, f"{where}the head of the chain is missing")
+            self._problem(scope, f"the head {where or 'of the log '}is missing")
         if (last := max(wanted, default=0)) > walk.last:
             self._problem(scope, where + _missing(walk.last + 1, last), walk.last + 1)
         elif head is not None and head.number < walk.last and not await self._continued(scope, kind, head):
-            self._problem(scope, f"{where}entries were added without the head of the chain", head.number + 1)
+            self._problem(scope, f"{where}was added without the key, or the head was put back", head.number + 1)
         return walk
 
     async def _continued(self, scope: ScopePath, kind: str, head: Head) -> bool:
@@ -233,13 +233,13 @@ class Verification:
             named = names_hash(record.scope, data) == data.get(NAMES_HASH)
         else:
             named = not any(name in data for name in NAMES)
-        return None if named else "its names or its scope were changed"
+        return None if named else "has other names, or another scope, than when it was written"
 
     def _twice(self, chain: str, first: ScopePath, second: ScopePath, register: _Register) -> None:
         if chain in register.erased:
-            self._note(second, f"names are being erased: it is in {shown(first.path)} as well; erase again")
+            self._note(second, f"names are being erased: the log is in {shown(first.path)} as well; erase again")
         else:
-            self._problem(second, f"is a copy of the chain in {shown(first.path)}")
+            self._problem(second, f"the log is a copy of that in {shown(first.path)}")
 
     async def _check_registered(self, chains: Sequence[tuple[Stream, _Walk]]) -> None:
         """Report chains that the register does not have, even after another look."""
@@ -250,9 +250,9 @@ class Verification:
             if walk.chain in register.scopes or not walk.last:
                 continue
             if walk.last > walk.begun:
-                self._problem(stream.scope, "this chain is not in the register of chains")
+                self._problem(stream.scope, "the log is not in the register of chains")
             else:
-                self._note(stream.scope, "is not in the register of chains yet: its writer was interrupted")
+                self._note(stream.scope, "the log is not in the register of chains yet: its writer was interrupted")
 
     def _check_missing(
         self, register: _Register, outside: Mapping[str, Mapping[int, str]], found: Mapping[str, ScopePath]

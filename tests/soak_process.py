@@ -131,14 +131,15 @@ class Load:
             other.scope("soak", "shared").session("limited").info()
 
 
-def used() -> dict[str, int]:
-    """Return the memory, file handles and threads of this process."""
+def used(pid: int | None = None) -> dict[str, int]:
+    """Return the memory, file handles and threads of a process, by default this one."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    process = Path(f"/proc/{pid or os.getpid()}")
+    pages = int((process / "statm").read_text().split()[1])
     return {
         "rss": pages * os.sysconf("SC_PAGE_SIZE"),
-        "handles": len(list(Path("/proc/self/fd").iterdir())),
-        "threads": threading.active_count(),
+        "handles": len(list((process / "fd").iterdir())),
+        "threads": threading.active_count() if pid is None else len(list((process / "task").iterdir())),
     }
 
 

@@ -297,6 +297,14 @@ def test_transient_failures_are_retried(server: Server, remote: OpenAIEmbedder, 
     assert len(server.asked) == 3
 
 
+@pytest.mark.parametrize(("status", "retry"), [(429, True), (503, True), (400, False), (401, False)])
+def test_a_failure_says_whether_to_retry(server: Server, remote: OpenAIEmbedder, status: int, retry: bool) -> None:
+    server.replies = [(status, SOON, b"no")] * 20
+    with pytest.raises(EmbedderError) as caught:
+        remote.embed(["a"])
+    assert caught.value.retry == retry
+
+
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_respected(server: Server, remote: OpenAIEmbedder, waits: list[float], form: str) -> None:
     # A date is of whole seconds, so that between one and two are left of this one.

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..checks import check_count, check_time, copy_json, shown
-from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError, StoreUnavailableError
+from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError
 from ..records import (
     AUDIT_KIND,
     AUDIT_KINDS,
@@ -104,7 +104,7 @@ class AuditLayer(Layer):
         try:
             outcomes = (await self._below.write(whole))[: len(write.ops)]
         except BaseException as error:
-            unsure = isinstance(error, StoreUnavailableError) or not isinstance(error, MnemicError)
+            unsure = not isinstance(error, MnemicError) or error.unsure
             if self.separate is not None and unsure:
                 unsaid = tuple(self._entry(op, self.clock(), unsure=True) for _, op in before)
                 self._unwritten += [_log_write(unsaid, write.id)] if unsaid else []
@@ -276,7 +276,8 @@ class AuditLayer(Layer):
         try:
             await self._log.write(Write((entry,)))
         except StoreError as error:
-            raise AuditError(f"nothing was returned, since the audit entry could not be written: {error}") from error
+            complaint = "nothing was returned, since the audit entry could not be written"
+            raise AuditError(f"{complaint}: {error}", retry=error.retry) from error
 
     async def _append(self, write: Write, complaint: str) -> None:
         """Write entries; if that fails, buffer them and raise AuditError."""
@@ -285,7 +286,7 @@ class AuditLayer(Layer):
         except BaseException as error:
             self._unwritten.append(write)
             if isinstance(error, StoreError):
-                raise AuditError(f"{complaint}: {error}") from error
+                raise AuditError(f"{complaint}: {error}", retry=error.retry, unsure=True) from error
             raise
 
     async def _write_buffered(self) -> None:
@@ -298,7 +299,7 @@ class AuditLayer(Layer):
             except BaseException as error:
                 self._unwritten.insert(0, write)
                 if isinstance(error, StoreError):
-                    raise AuditError(f"{complaint}: {error}") from error
+                    raise AuditError(f"{complaint}: {error}", retry=error.retry) from error
                 raise
 
     async def _is_written(self, write: Write) -> bool:

@@ -120,6 +120,7 @@ class OpenAIEmbedder:
 
         # What the environment says of OpenAI is not for other servers.
         omitted = ["OpenAI-Organization", "OpenAI-Project"] + ["Authorization"] * (self._key is None)
+        retry = True
         try:
             answer = self._open_client().embeddings.create(
                 model=self._model,
@@ -136,10 +137,12 @@ class OpenAIEmbedder:
             failure = f"cannot be reached: {error.__cause__ or error}"
         except openai.APIStatusError as error:
             failure = f"answered with status {error.status_code}{self._reason(error)}"
+            retry = error.status_code in (408, 409, 429) or error.status_code >= 500
         except (openai.APIError, AttributeError, TypeError, ValueError) as error:
             failure = f"did not answer with embeddings: {error}"
+            retry = False
         # Raised outside, because the client's exception has the request, and that the key.
-        raise self._error(failure)
+        raise self._error(failure, retry=retry)
 
     def _open_client(self) -> openai.OpenAI:
         import openai
@@ -165,8 +168,10 @@ class OpenAIEmbedder:
         text = " ".join(self._without_key(error.response.text).split())
         return f": {text[:300]}" if text else ""
 
-    def _error(self, failure: str) -> EmbedderError:
-        return EmbedderError(self._without_key(f"the embedder {self.id!r} at {self._url} {failure}"))
+    def _error(self, failure: str, *, retry: bool = False) -> EmbedderError:
+        error = EmbedderError(self._without_key(f"the embedder {self.id!r} at {self._url} {failure}"))
+        error.retry = retry
+        return error
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text

@@ -17,6 +17,7 @@ from . import (
     agents,
     dashboard,
     embedded,
+    encrypted,
     footprint,
     hook,
     http_store,
@@ -48,6 +49,7 @@ def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str,
 
 BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "embedded": measured(embedded.run),
+    "encrypted": measured(encrypted.run),
     "recall": measured(recalling.run),
     "agents": measured(agents.run),
     "dashboard": measured(dashboard.run),

@@ -581,3 +581,36 @@ def test_two_processes_agree_on_the_labels_of_an_empty_store(tmp_path: Path) -> 
     assert [process.wait() for process in running] == [0, 0, 0]
     with mnemic.open(url, encryption_key=KEY) as memory:
         assert len(memory.scope("acme").facts.ask(object="Hatter")) == 60
+
+
+# ------------------------------------------------------------ files
+
+
+def test_a_saved_session_of_an_encrypted_memory_is_encrypted(tmp_path: Path) -> None:
+    saved, plain = tmp_path / "saved.json", tmp_path / "plain.json"
+    with mnemic.open("memory://", encryption_key=KEY) as memory:
+        chat = memory.scope("acme", "alice").session("monday")
+        chat.add("user", "The teapot is velvet")
+        assert (chat.save(saved), chat.save(plain, plain=True)) == (1, 1)
+    assert b"velvet" in plain.read_bytes()
+    assert b"velvet" not in saved.read_bytes()
+    assert saved.stat().st_mode & 0o777 == 0o600
+    for options in ({"encryption_key": KEY}, {"encryption_key": [NEW, KEY]}):
+        with mnemic.open("memory://", **options) as memory:
+            chat = memory.scope("acme").session("again")
+            assert (chat.load(saved), chat.load(plain)) == (1, 1)
+            assert chat.messages()[0].text == "The teapot is velvet"
+    wrong: list[tuple[Any, str]] = [(None, "is encrypted: open the memory with"), (NEW, "which was not given")]
+    for key, said in wrong:
+        with mnemic.open("memory://", encryption_key=key) as memory:
+            chat = memory.scope("acme").session("again")
+            chat.add("user", "here")
+            with pytest.raises(DecryptionError, match=said):
+                chat.load(saved)
+            assert [message.text for message in chat.messages()] == ["here"]
+            assert chat.load(plain) == 1
+    content = saved.read_bytes()
+    for changed in (content[:-20] + b"AAAA" + content[-16:], content[:-1], content.replace(b'"keys"', b'"kays"')):
+        saved.write_bytes(changed)
+        with mnemic.open("memory://", encryption_key=KEY) as memory, pytest.raises(DecryptionError):
+            memory.scope("acme").session("again").load(saved)

@@ -236,19 +236,19 @@ class Session:
         """
         return self._driver.run(self._async.restore())
 
-    def save(self, path: str | PathLike[str]) -> int:
+    def save(self, path: str | PathLike[str], *, plain: bool = False) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.
 
-        Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
-        written.
+        Includes the archive and the summary. The file of an encrypted memory is encrypted with the same key, unless
+        `plain` is true. Raises StorePermissionError or StoreFullError if the file cannot be written.
         """
-        return self._driver.run(self._async.save(path))
+        return self._driver.run(self._async.save(path, plain=plain))
 
     def load(self, path: str | PathLike[str]) -> int:
         """Replace the session by a saved one, within its limits; return the number of messages.
 
-        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
-        session is then unchanged.
+        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session,
+        DecryptionError if it is encrypted with another key; the session is then unchanged.
         """
         return self._driver.run(self._async.load(path))
 

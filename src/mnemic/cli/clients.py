@@ -57,6 +57,7 @@ MAX_INPUT = 64 * 1024 * 1024
 )
 @click.option("--key-file", metavar="FILE", help="A file with the key of an encrypted store.")
 @click.option("--key-env", metavar="NAME", help="The same, in an environment variable that the client passes on.")
+@click.option("--key-store", type=STORE, help="The store with its data keys, if they are kept apart.")
 @click.option("--remove", is_flag=True, help="Take back what an earlier install added.")
 @click.option("--dry-run", is_flag=True, help="Show the change, and make none.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -113,6 +114,7 @@ def _commands(
     profiles: tuple[str, ...],
     key_file: str | None,
     key_env: str | None,
+    key_store: str | None,
 ) -> tuple[Command, Command]:
     """Return the commands of the server and of the hooks; `inherited` says that the store is that of the environment.
 
@@ -149,7 +151,10 @@ def _commands(
             )
         if secret and inherited and (folder is not None or client.hooks is not None):
             click.echo(f"{STORE_VARIABLE} must be set in the environment that {client.title} is started in", err=True)
-    for name, value in (("--key-file", key_file), ("--key-env", key_env)):
+    if key_store is not None and str(find(key_store)[0]) != key_store:
+        raise InvalidValueError("the URL of the key store has a password, which every user of the machine could see")
+    stored = None if key_store is None else _absolute(key_store)
+    for name, value in (("--key-file", key_file), ("--key-env", key_env), ("--key-store", stored)):
         options += [name, value] if value else []
     fixed = ["--scope", str(scope)] if scope is not None else []
     server = fixed or (["--project"] if terminal else ["--scope", str(project_scope(folder))] if folder else [])

@@ -15,6 +15,7 @@ from .output import print_json, table
 
 if TYPE_CHECKING:
     from ..evaluate import Level, Report
+    from ..layers.master_key import EncryptionKeys
     from ..recallset import Conversation
 
 
@@ -38,7 +39,7 @@ def evaluation(
     weights: dict[str, float] | None,
     embedder: str | None,
     store: str | None,
-    keys: list[str | bytes] | None,
+    keys: EncryptionKeys | None,
     keep: bool,
     as_json: bool,
 ) -> None:

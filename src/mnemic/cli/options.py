@@ -14,6 +14,7 @@ import click
 from ..errors import InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
+    from ..layers.master_key import EncryptionKeys
     from ..records import ScopePath
     from ..signing import SigningKey
     from ..sync import Memory, Scope
@@ -35,7 +36,7 @@ class StoreChoice(NamedTuple):
     """The store that a command is about, and the keys that open it if it is encrypted."""
 
     url: str
-    keys: list[str | bytes] | None
+    keys: EncryptionKeys | None
 
 
 class StoreType(_Type):
@@ -163,6 +164,7 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
             help=f"A file with the key of {whose}, - for stdin. Given again, a further key to read with.",
         )
         @click.option(f"--{prefix}key-env", multiple=True, metavar="NAME", help="The same, in an environment variable.")
+        @click.option(f"--{prefix}key-store", type=STORE, help="The store with its data keys, if they are kept apart.")
         @functools.wraps(command)
         def run(*arguments: Any, **options: Any) -> Any:
             sources: dict[str, Callable[[Any], str | bytes]] = {
@@ -173,7 +175,8 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
             # Click keeps the parameters in the order in which they were given, and the first key encrypts.
             order = [option for option in click.get_current_context().params if option in given]
             keys = [sources[option](value) for option in order for value in given[option]]
-            return command(*arguments, **options, **{f"{name}s": keys or None})
+            found = with_key_store(keys, options.pop(f"{name}_store"))
+            return command(*arguments, **options, **{f"{name}s": found})
 
         return run
 
@@ -248,7 +251,7 @@ def store_options(command: Decorated, default: Callable[[], str] | None = None) 
     @key_options()
     @debug_option
     @functools.wraps(command)
-    def run(*arguments: Any, store: str, keys: list[str | bytes] | None, **options: Any) -> Any:
+    def run(*arguments: Any, store: str, keys: EncryptionKeys | None, **options: Any) -> Any:
         return command(*arguments, store=StoreChoice(store, keys), **options)
 
     return run
@@ -337,7 +340,18 @@ def _key_in_variable(variable: str) -> str:
     return key_in_variable(variable)
 
 
-def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | bytes] | None:
+def with_key_store(keys: list[str | bytes], key_store: str | None) -> EncryptionKeys | None:
+    """Return keys with the store of their data keys; None without keys. Raises InvalidValueError for a store alone."""
+    if key_store is None:
+        return keys or None
+    if not keys:
+        raise InvalidValueError("a key store needs a key of the encrypted store, in a file or a variable")
+    from ..layers.master_key import Encryption
+
+    return Encryption(keys, key_store=key_store)
+
+
+def read_keys(files: Sequence[str], variables: Sequence[str], key_store: str | None = None) -> EncryptionKeys | None:
     """Return the keys in files and environment variables; None if there are none. Raises InvalidValueError."""
     from pathlib import Path
 
@@ -348,7 +362,7 @@ def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | byte
                 keys.append(_key_in_file(file))
         except OSError as error:
             raise InvalidValueError(f"cannot read the key file {name}: {error.strerror}") from None
-    return [*keys, *map(_key_in_variable, variables)] or None
+    return with_key_store([*keys, *map(_key_in_variable, variables)], key_store)
 
 
 def exists(store: StoreChoice) -> bool:

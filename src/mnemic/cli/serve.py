@@ -99,12 +99,14 @@ def check_alive(settings: Settings) -> None:
 
 def served_store(settings: Settings) -> StoreChoice:
     """Return the store that is served, and its keys."""
-    return StoreChoice(store_url(settings.store or default_store()), read_keys(settings.key_file, settings.key_env))
+    key_store = None if settings.key_store is None else store_url(settings.key_store)
+    keys = read_keys(settings.key_file, settings.key_env, key_store)
+    return StoreChoice(store_url(settings.store or default_store()), keys)
 
 
 def served_store_options(command: Decorated) -> Decorated:
     """Add the settings of `serve` that choose a store; the command takes a `StoreChoice` as `store`."""
-    names = ("store", "key_file", "key_env")
+    names = ("store", "key_file", "key_env", "key_store")
 
     @config_option
     @store_option
@@ -112,6 +114,7 @@ def served_store_options(command: Decorated) -> Decorated:
         "--key-file", multiple=True, metavar="FILE", help="File with a key of an encrypted store, - is stdin."
     )
     @click.option("--key-env", multiple=True, metavar="NAME", help="Environment variable with such a key.")
+    @click.option("--key-store", metavar="URL", help="The store with its data keys, if they are kept apart.")
     @debug_option
     @functools.wraps(command)
     def run(*arguments: Any, config: str | None, **options: Any) -> Any:

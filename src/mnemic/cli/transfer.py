@@ -26,6 +26,7 @@ from .options import (
 from .output import count, print_json, printable, progress
 
 if TYPE_CHECKING:
+    from ..layers.master_key import EncryptionKeys
     from ..records import ScopePath
 
 
@@ -142,8 +143,8 @@ def copy(
     scope: ScopePath | None,
     reembed: bool,
     merge: bool,
-    source_keys: list[str | bytes] | None,
-    target_keys: list[str | bytes] | None,
+    source_keys: EncryptionKeys | None,
+    target_keys: EncryptionKeys | None,
     as_json: bool,
 ) -> None:
     """Copy everything from SOURCE to TARGET, and verify it.

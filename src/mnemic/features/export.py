@@ -15,7 +15,7 @@ from msgspec.structs import FieldInfo, astuple, fields
 from ..checks import check_callable, check_kind, check_text, shown
 from ..errors import InvalidValueError
 from ..event_loop import off_loop
-from ..files import check_path, read_file, reading, replace_file, replacing
+from ..files import check_path, reading, replacing
 from ..messages import Message
 from ..recall.index_entry import USE
 from ..records import Record, ScopePath, Stream, Value
@@ -283,22 +283,21 @@ class Saved(Struct, frozen=True):
     summary: str | None
 
 
-def write_session(path: str | PathLike[str], saved: Saved) -> None:
-    """Write a session to a file, which is replaced atomically; raises a StoreError."""
+def session_file(saved: Saved) -> bytes:
+    """Return the content of the file of a saved session."""
     content = {
         "format": SESSION_FORMAT,
         "messages": [message.to_dict() for message in saved.messages],
         "archived": [message.to_dict() for message in saved.archived],
         "summary": saved.summary,
     }
-    replace_file(path, json.format(json.encode(content), indent=1))
+    return json.format(json.encode(content), indent=1)
 
 
-def read_session(path: str | PathLike[str]) -> Saved:
-    """Read a saved session; raises NotFoundError, or InvalidValueError if the file is invalid."""
-    name = str(check_path(path))
+def read_session(stored: bytes, name: str) -> Saved:
+    """Return the saved session that a file of this name holds; raises InvalidValueError if it is invalid."""
     try:
-        content: Any = json.decode(read_file(path))
+        content: Any = json.decode(stored)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidValueError(f"{name} is not a saved session: {error}") from None
     if not isinstance(content, dict) or content.get("format") != SESSION_FORMAT:

@@ -16,6 +16,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..images import read_images
+from ..layers.encrypted_files import decrypted_file, encrypted_file
 from ..layers.redact import redact_messages, redacting
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
@@ -370,27 +371,34 @@ class AsyncSession:
 
         return await restore_session(self)
 
-    async def save(self, path: str | PathLike[str]) -> int:
+    async def save(self, path: str | PathLike[str], *, plain: bool = False) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.
 
-        Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
-        written.
+        Includes the archive and the summary. The file of an encrypted memory is encrypted with the same key, unless
+        `plain` is true. Raises StorePermissionError or StoreFullError if the file cannot be written.
         """
-        from .export import Saved, write_session
+        from ..files import replace_file
+        from .export import Saved, session_file
 
         saved = Saved(await self.messages(), await self.archived(), await self.summary())
-        await off_loop(lambda: write_session(path, saved))
+        content = await off_loop(lambda: session_file(saved))
+        if not plain:
+            content = await encrypted_file(self._store, content)
+        await off_loop(lambda: replace_file(path, content))
         return len(saved.messages)
 
     async def load(self, path: str | PathLike[str]) -> int:
         """Replace the session by a saved one, within its limits; return the number of messages.
 
-        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
-        session is then unchanged.
+        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session,
+        DecryptionError if it is encrypted with another key; the session is then unchanged.
         """
+        from ..files import check_path, read_file
         from .export import read_session
 
-        saved = await off_loop(lambda: read_session(path))
+        name = str(check_path(path))
+        content = await decrypted_file(self._store, await off_loop(lambda: read_file(path)), name)
+        saved = await off_loop(lambda: read_session(content, name))
         messages = await redact_messages(self._store, self.scope, saved.messages)
         archived = await redact_messages(self._store, self.scope, saved.archived)
         records = [self._encode(message) for message in messages]

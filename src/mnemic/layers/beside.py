@@ -11,6 +11,7 @@ from ..store import registry
 from ..store.protocol import Page, Scrubbed, Store
 from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
+from .encrypted_files import encryption_layer
 from .encryption import EncryptLayer, check_plain
 from .encryption_metadata import METADATA_REF
 from .layer import Layer
@@ -47,13 +48,12 @@ async def open_beside(store: Store, url: str) -> Store:
     """
     require_whole(store, "another store beside it")
     opened = await _opened(url, store)
-    while isinstance(store, Layer) and not isinstance(store, EncryptLayer):
-        store = store._below
+    layer = encryption_layer(store)
     try:
-        if not isinstance(store, EncryptLayer):
+        if layer is None:
             await check_plain(opened, str(StoreURL.parse(url)))
             return opened
-        encrypted = store.beside(opened)
+        encrypted = layer.beside(opened)
         await encrypted.prepare()
         return encrypted
     except BaseException:

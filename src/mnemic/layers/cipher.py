@@ -1,8 +1,8 @@
 """Data keys and envelopes: record content, encrypted and bound to its position. No I/O.
 
 An envelope is one byte for its type, four for the key, a random nonce of twelve, and the AES-256-GCM ciphertext
-with its tag. A record has two: the head (title, metadata, labels, key), which a scan without bodies needs, and the
-body (text, data), which is bound to its head so that the two cannot be mixed.
+with its tag. A record has two: the head (title, metadata, labels, key, time of creation if given), which a scan
+without bodies needs, and the body (text, data), which is bound to its head so that the two cannot be mixed.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ def seal_record(keys: DataKeys, record: Record) -> Record:
     labels = keys.hashed_labels(record.labels) if record.labels else {}
     placed = replace(record, key=key, labels=labels)
     clear = _clear_fields(placed)
-    head = keys.seal(_encode((record.title, record.meta, record.labels, named)), b"head" + clear)
+    content = (record.title, record.meta, record.labels, named, _micros(record.created))
+    head = keys.seal(_encode(content), b"head" + clear)
     body = keys.seal(_encode((record.text, record.data)), _bound_to(head, clear))
     return replace(
         placed,
@@ -206,7 +207,9 @@ def open_record(keys: DataKeys | None, record: Record, *, bodies: bool = True) -
     clear, head = _clear_fields(record), head_of(record)
     if keys is None:
         raise UnknownDataKeyError(record, key_of(head, record))
-    title, meta, labels, key = _decode(keys.open(head, b"head" + clear, record))
+    title, meta, labels, key, created = _decode(keys.open(head, b"head" + clear, record))
+    if created is not None and created != _micros(record.created):
+        raise DecryptionError(f"{_named(record)} has another time of creation than it was written with")
     text = data = None
     if bodies:
         text, data = _decode(keys.open(_unpacked(record.data, record), _bound_to(head, clear), record))

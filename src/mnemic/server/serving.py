@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from ..checks import printable
 from ..errors import InvalidValueError, NotFoundError
+from ..layers.master_key import EncryptionKeys
 from ..memory import AsyncMemory, open_async
 from ..store import registry
 from ..store.protocol import Capability
@@ -91,7 +92,7 @@ def _said(error: OSError) -> str:
 
 
 def serve(
-    settings: Settings, store: str, keys: list[str | bytes] | None, say: Say, started: Callable[[str], None] | None
+    settings: Settings, store: str, keys: EncryptionKeys | None, say: Say, started: Callable[[str], None] | None
 ) -> None:
     """Serve a store until a signal stops the server; `started` is called with the address of the dashboard."""
     raise_file_limit()
@@ -104,7 +105,7 @@ def serve(
 async def _serve(
     settings: Settings,
     store: str,
-    keys: list[str | bytes] | None,
+    keys: EncryptionKeys | None,
     listening: socket.socket,
     say: Say,
     started: Callable[[str], None] | None,

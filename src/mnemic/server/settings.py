@@ -41,6 +41,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     embedder: Annotated[str, _about("what computes vectors; auto is the one that made the store's")] = "auto"
     key_file: Annotated[Names, _about("files with the keys of an encrypted store; the first encrypts")] = ()
     key_env: Annotated[Names, _about("names of variables with such keys; they come after the files")] = ()
+    key_store: Annotated[str | None, _about("URL of the store with its data keys, if they are kept apart")] = None
     audit: Annotated[bool, _about("log every change in the store's audit log")] = True
     history_days: Annotated[
         float, Meta(ge=0, le=365_000), _about("days that earlier versions are kept; 0 is as before, if at all")

@@ -19,7 +19,7 @@ from ...records import Record, Ref, ScopePath, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, in_reach, of_kinds, page_of, seen
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Page
-from ...store.query import Condition, Outcome, Put, Scan, StreamScan, Write
+from ...store.query import Condition, Expect, Outcome, Put, Scan, StreamScan, Write
 from ...store.retry import once_ref, retried, write_once
 from ...store.stream_state import Loaded, Needs, NeedsMoreError, StreamChange, StreamState
 from ..calls import GRACE
@@ -284,10 +284,10 @@ class Committer:
         async def attempt() -> list[list[Outcome] | Exception]:
             nonlocal use_cache
             loaded = self._cached(writes) if use_cache else Loaded()
-            use_cache = False
+            cached, use_cache = bool(loaded.streams), False
             moment = self._clock()
             plan = await self._plan(loaded, writes, moment)
-            if loaded.assumed and any(isinstance(result, Exception) for result in plan.results):
+            if cached and any(isinstance(result, Exception) for result in plan.results):
                 # It may have failed because of a wrong assumption, so it is checked again with loaded state.
                 return await attempt()
             if plan.changes and not await self._engine.commit(plan.changes, moment):
@@ -326,6 +326,9 @@ class Committer:
             new = [op.record.ref for op in write.ops if isinstance(op, Put) and op.if_version == 0]
             if (once := once_ref(write)) is not None:
                 new.append(once)
+            for op in write.ops:
+                if isinstance(op, Expect) and op.key is None and (op.scope.path, op.kind) in self._cache:
+                    loaded.streams[op.scope.path, op.kind] = self._cache[op.scope.path, op.kind]
             for ref in new:
                 name = (ref.scope.path, ref.kind)
                 if (state := self._cache.get(name)) is not None:

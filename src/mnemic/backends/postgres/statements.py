@@ -142,14 +142,14 @@ class PostgresStatements(Statements):
             "r.stream_id = (SELECT id FROM mnemic_streams s WHERE s.scope = u.scope AND s.kind = u.kind "
             f"AND {_IS_LIVE.format('s')}) AND r.key = u.key AND {_IS_LIVE.format('r')} LIMIT 1) r ON true"
         )
-        self.append: Callable[[bool, bool], Prepared] = cache(_append)
+        self.append: Callable[[bool, bool, bool], Prepared] = cache(_append)
 
 
-def _append(with_labels: bool, with_derived: bool) -> Prepared:
+def _append(with_labels: bool, with_derived: bool, with_other: bool) -> Prepared:
     """Append a record with a new key to an existing stream within its limits and without expired records.
 
-    If any of this does not hold, nothing happens and no row is returned. The row has the record's seq and
-    version, and the stream's totals.
+    `with_other` expects the settings of another stream of the scope. If any of this does not hold, nothing happens
+    and no row is returned. The row has the record's seq and version, and the stream's totals.
     """
     row = {name: f"CAST(:{name} AS {type})" for name, type in _TYPES.items()}
     now = row["updated"]
@@ -168,9 +168,17 @@ def _append(with_labels: bool, with_derived: bool) -> Prepared:
         "AND (NOT :expecting OR s.settings IS NOT DISTINCT FROM CAST(:expected_settings AS text)) "
         "AND (CAST(:max_count AS bigint) IS NULL OR s.count < :max_count) "
         f"AND (CAST(:max_weight AS bigint) IS NULL OR s.weight + {row['weight']} <= :max_weight) "
+        f"{'AND EXISTS (SELECT FROM other) ' if with_other else ''}"
         "RETURNING s.id, s.last_seq, s.version, s.count, s.weight)",
         f"added AS (INSERT INTO mnemic_records ({', '.join(row)}) SELECT {', '.join(row.values())} FROM head h)",
     ]
+    if with_other:
+        # It stays locked until the commit, so that its settings do not change meanwhile.
+        parts.insert(
+            0,
+            "other AS MATERIALIZED (SELECT 1 FROM mnemic_streams o WHERE o.scope = :scope AND o.kind = :other_kind "
+            f"AND o.settings = :other_settings AND (o.expires IS NULL OR o.expires > {now}) FOR SHARE)",
+        )
     if with_labels:
         parts.append(
             "labeled AS (INSERT INTO mnemic_labels (stream_id, name, value, seq) "

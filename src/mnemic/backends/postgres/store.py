@@ -334,13 +334,21 @@ class Append(Struct, frozen=True):
     put: Put
     expect: Expect | None
     limit: Limit | None
+    other: Expect | None
+    """Settings that another stream of the scope must have."""
 
     @classmethod
     def of(cls, write: Write) -> Append | None:
         """Return the parts; None if the write is more than an append."""
         expect: Expect | None = None
         limit: Limit | None = None
-        match write.ops:
+        other: Expect | None = None
+        ops = write.ops
+        if len(ops) > 1 and isinstance(ops[0], Expect):
+            other, ops = ops[0], ops[1:]
+            if not isinstance(other.settings, str) or other.key is not None or other.version is not None:
+                return None
+        match ops:
             case (Put() as put,):
                 pass
             case (Put() as put, Expect() as expect):
@@ -357,7 +365,9 @@ class Append(Struct, frozen=True):
             return None
         if expect and (expect.settings is UNSET or expect.key is not None or expect.version is not None):
             return None
-        return cls(put, expect, limit)
+        if other is not None and other.kind == put.record.kind:
+            return None
+        return cls(put, expect, limit, other)
 
     @property
     def stream(self) -> StreamName:
@@ -379,16 +389,21 @@ class Append(Struct, frozen=True):
             "max_count": limit.max_count if limit else None,
             "max_weight": limit.max_weight if limit else None,
         }
+        if self.other is not None:
+            values |= {"other_kind": self.other.kind, "other_settings": self.other.settings}
         if record.created is None:
             values["created"] = moment
         connection.committing = True
-        rows = await connection.all(sql.append(bool(record.labels), bool(record.derived)), values)
+        rows = await connection.all(
+            sql.append(bool(record.labels), bool(record.derived), self.other is not None), values
+        )
         connection.committing = False
         if not rows:
             return None
         seq, version, count, weight = rows[0]
         now = from_microseconds(moment)
-        outcomes = [Outcome(seq, version, record.created or now, now, key=record.key)]
+        outcomes = [Outcome()] if self.other is not None else []
+        outcomes.append(Outcome(seq, version, record.created or now, now, key=record.key))
         if expect is not None:
             outcomes.append(Outcome(version=version))
         if limit is not None:

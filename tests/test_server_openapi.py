@@ -72,7 +72,9 @@ def check(schema: dict[str, Any], value: Any) -> None:
     Draft202012Validator({**schema, "components": document()["components"]}).validate(value)
 
 
-@pytest.mark.parametrize("one", [one for one in ENDPOINTS if one.tag != "keys"], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [one for one in ENDPOINTS if one.tag not in ("holds", "keys")], ids=lambda one: one.name
+)
 def test_the_example_of_an_endpoint_is_answered_as_documented(client: httpx.Client, one: Endpoint) -> None:
     fill(client)
     answer = send_example(client, one)
@@ -105,6 +107,24 @@ def test_the_examples_of_keys_are_answered_as_documented() -> None:
                 schema = operation_of(one)["responses"][str(answer.status_code)]["content"][one.content]["schema"]
                 check(schema, answer.json())
                 check(schema, one.example.answer)
+
+
+def test_the_examples_of_holds_are_answered_as_documented(client: httpx.Client) -> None:
+    def answer(method: str, path: str, status: int, body: Any = None) -> Any:
+        one = next(one for one in ENDPOINTS if one.tag == "holds" and one.method == method)
+        found = client.request(method, path, params={"scope": "acme/held"}, json=body)
+        assert found.status_code == status, found.text
+        schema = operation_of(one)["responses"][str(status)]["content"][one.content]["schema"]
+        check(schema, found.json())
+        check(schema, one.example.answer)
+        return found.json()
+
+    hold = answer("POST", "/api/v1/holds", 201, {"reason": "case 4711"})
+    refused = client.post("/api/v1/erase", params={"scope": "acme"}, json={})
+    assert (refused.status_code, "case 4711" in refused.json()["detail"]) == (423, True)
+    assert answer("GET", "/api/v1/holds", 200)["items"] == [hold]
+    assert answer("DELETE", f"/api/v1/holds/{hold['id']}", 200) == hold
+    assert answer("GET", "/api/v1/holds", 200)["items"] == []
 
 
 @pytest.mark.parametrize("one", ENDPOINTS, ids=lambda one: one.name)

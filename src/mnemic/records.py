@@ -84,19 +84,7 @@ OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
 """Kinds in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """Kinds with a text or a title, which recall searches."""
-AUDITED = (
-    *RECALLED,
-    PRUNED,
-    HISTORY,
-    JOURNAL,
-    PROGRESS,
-    LEASE,
-    GUARD,
-    EMBEDDER_KIND,
-    API_KEY_KIND,
-    HOLD_KIND,
-    ERASURE_KIND,
-)
+AUDITED = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND, HOLD_KIND)
 """Kinds whose changes are audited."""
 
 SHOWN = 60

@@ -34,11 +34,13 @@ MAX_BEFORE = 200_000
 class Provenance(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Who wrote a record, and why: agent, session, messages, model and tool.
 
-    `message` is the one in which the agent decided to write, `prompt` the user message that it answered.
+    `scope` is the path of the session, by which an erasure of it finds the record. `message` is the one in which the
+    agent decided to write, `prompt` the user message that it answered.
     """
 
     agent: str | None = None
     session: str | None = None
+    scope: str | None = None
     message: str | None = None
     prompt: str | None = None
     model: str | None = None

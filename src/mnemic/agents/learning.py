@@ -329,8 +329,8 @@ class AsyncLearner:
         return await self.memory.run(read())
 
     def _provenance(self, chat: AsyncSession | None = None, message: str | None = None) -> Provenance:
-        session = None if chat is None else chat.name
-        return Provenance(agent=self.name, session=session, message=message, model=self._model_name)
+        session, scope = (None, None) if chat is None else (chat.name, chat.scope.path)
+        return Provenance(agent=self.name, session=session, scope=scope, message=message, model=self._model_name)
 
     def _written_by(self, chat: AsyncSession, message: str | None = None) -> dict[str, Any]:
         at = self.memory.scope._store.clock().isoformat()

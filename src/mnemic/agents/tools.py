@@ -137,6 +137,7 @@ class _Tools:
         by = Provenance(
             agent=turn.agent,
             session=turn.session.name,
+            scope=turn.session.scope.path,
             message=turn.asked_in.get(ctx.tool_call_id or ""),
             prompt=turn.prompt_id,
             model=ctx.model.model_name,

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from ..checks import check_callable, check_name, check_several, new_id
 from ..errors import ConflictError, HeldError, InvalidValueError, MissingExtraError
 from ..event_loop import call
-from ..layers.audit import actor_of
+from ..layers.audit import AuditLayer, actor_of
 from ..layers.audit_names import audit_layer, drop_names
 from ..layers.beside import open_beside
+from ..layers.history import HistoryLayer
 from ..layers.hold import HoldLayer
-from ..layers.layer import layers_of
+from ..layers.layer import Layer, layers_of
 from ..layers.restricted import RestrictedLayer, require, visible_root
-from ..layers.store_signing import StoreSigning
 from ..messages import Message, decode
 from ..records import (
     ARCHIVED,
@@ -106,7 +106,9 @@ class Erasure:
         """Raise InvalidValueError for an invalid pseudonym, archive or function."""
         self._store = store
         self._inner = store._below if isinstance(store, RestrictedLayer) else store
-        """The store for internal records, and for derived ones that a restricted memory can see."""
+        """The store for derived records, of which a restricted memory can see some."""
+        self._unlogged = next(one for one in layers_of(self._inner) if not isinstance(one, AuditLayer))
+        """The store for the record of this erasure."""
         reached = store.reach(scope) if isinstance(store, RestrictedLayer) else scope
         self._reached = reached is not None
         self._scope = reached or scope
@@ -122,7 +124,7 @@ class Erasure:
         self._certificate = ErasureCertificate(
             id=new_id(),
             scope=self._name,
-            store=store.origin.id if hasattr(store, "origin") else "",
+            store=next((one.origin.id for one in layers_of(store) if isinstance(one, Layer) and one.origin.id), ""),
             started=store.clock(),
             finished=store.clock(),
             **cast("Any", actor_of(store)),
@@ -188,20 +190,20 @@ class Erasure:
         if not self._records:
             return []
         scan = Scan(scope=self._scope, kinds=(ERASURE_KIND,), below=True)
-        before = [_interrupted(record) async for record in scan_all(self._inner, scan)]
+        before = [_interrupted(record) async for record in scan_all(self._unlogged, scan)]
         found = await streams_of(self._store, self._scope)
         if not found and not before:
             return []
         data = {"records": _total(found), "actor": self._certificate.actor}
         mark = Record(self._scope, ERASURE_KIND, self._certificate.id, data=data, created=self._certificate.started)
-        await self._inner.write(Write((Put(mark),)))
+        await self._unlogged.write(Write((Put(mark),)))
         return before
 
     async def _end(self) -> None:
         """Remove the records of this and of interrupted erasures."""
-        marks = all_streams(self._inner, StreamScan(scope=self._scope, kinds=(ERASURE_KIND,), empty=True))
+        marks = all_streams(self._unlogged, StreamScan(scope=self._scope, kinds=(ERASURE_KIND,), empty=True))
         for stream in [stream async for stream in marks]:
-            await purge(self._inner, stream.scope, {ERASURE_KIND, VERSION})
+            await purge(self._unlogged, stream.scope, {ERASURE_KIND, VERSION})
 
     async def _purge(self) -> Streams:
         """Purge every scope, and again what others have written meanwhile; return how many records were erased."""
@@ -229,7 +231,18 @@ class Erasure:
                 self._unreached.append(Unreached(what=f"{what}: {error}", until=until, finish="erase again"))
             else:
                 done.append((record, did))
+        if self._records:
+            await self._drop_versions(derivations)
         return done
+
+    async def _drop_versions(self, derivations: Derivations) -> None:
+        """Delete the earlier versions, in other scopes, of what was derived from the scope."""
+        kept = next((one for one in layers_of(self._inner) if isinstance(one, HistoryLayer)), None)
+        store = self._inner if kept is None else kept._below
+        scan = Scan(scope=visible_root(self._store), kinds=(VERSION,), below=True)
+        async for version in scan_all(store, scan):
+            if not self._scope.holds(version.scope) and derivations.concerns_version(version):
+                await store.write(Write((Delete(version.ref),)))
 
     async def _replacement(self, record: Record, derivations: Derivations) -> tuple[Op, str]:
         """Return the operation that drops a derived record, or rebuilds it from the sources that stay."""
@@ -340,8 +353,8 @@ async def compact(store: Store, scope: ScopePath) -> int:
 
 async def signed(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
     """Return a certificate with a signature; without one if the store can keep no key, or the extra is missing."""
-    signing = getattr(store, "signing", None)
-    if not isinstance(signing, StoreSigning):
+    signing = next((one.signing for one in layers_of(store) if isinstance(one, Layer) and one.signing), None)
+    if signing is None:
         return certificate
     try:
         document = (await signing.key()).sign(certificate.to_dict())

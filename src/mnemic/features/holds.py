@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any, Protocol, runtime_checkable
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from ..checks import check_name, check_text, check_time, new_id, shown
@@ -24,9 +26,28 @@ OF_MESSAGES = (MESSAGE, ARCHIVED, SUMMARY)
 """Kinds that live as long as their session's settings say."""
 
 
+@runtime_checkable
+class Holding(Protocol):
+    """A back-end that keeps holds by itself: a server."""
+
+    async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
+        """Set a hold; return it as JSON."""
+        ...
+
+    async def holds(self, scope: ScopePath) -> Any:
+        """Return holds as JSON."""
+        ...
+
+    async def release_hold(self, scope: ScopePath, id: str) -> Any:
+        """Release a hold; return it as JSON."""
+        ...
+
+
 async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime | None) -> Hold:
     """Put a scope and everything below it under a hold; return it when every process knows of it."""
-    layer = _layer(store, scope)
+    layer = _keeper(store, scope)
+    if isinstance(layer, Holding):
+        return _from_json(await layer.set_hold(scope, reason, until))
     hold = Hold(
         id=new_id(),
         scope=scope,
@@ -49,8 +70,10 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
 
 async def list_holds(store: Store, scope: ScopePath) -> list[Hold]:
     """Return the holds that are in force on a scope, above or below it, oldest first."""
-    holds = [hold for hold in await _layer(store, scope).active(fresh=True) if hold.touches(scope)]
-    return sorted(holds, key=lambda hold: hold.created)
+    layer = _keeper(store, scope)
+    if isinstance(layer, Holding):
+        return [_from_json(one) for one in await layer.holds(scope)]
+    return sorted([one for one in await layer.active(fresh=True) if one.touches(scope)], key=lambda one: one.created)
 
 
 async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
@@ -58,7 +81,9 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
 
     Raises NotFoundError if there is none.
     """
-    layer = _layer(store, scope)
+    layer = _keeper(store, scope)
+    if isinstance(layer, Holding):
+        return _from_json(await layer.release_hold(scope, check_name(id, "id")))
     found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.holds(hold.scope)]
     if not found:
         raise NotFoundError(f"there is no hold {shown(id)} on {shown(scope.path)}")
@@ -80,16 +105,20 @@ async def release_ended(store: Store) -> int:
     return len(ended)
 
 
-def _layer(store: Store, scope: ScopePath) -> HoldLayer:
-    """Return the hold layer; raises AccessDeniedError if a restricted memory may not administer the scope."""
+def _keeper(store: Store, scope: ScopePath) -> HoldLayer | Holding:
+    """Return what keeps the holds; raises AccessDeniedError if a restricted memory may not administer the scope."""
     if isinstance(store, RestrictedLayer):
         require(store, "admin")
         if not store.scope.holds(scope):
             raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(store.scope.path)}")
-    layer = next((one for one in layers_of(store) if isinstance(one, HoldLayer)), None)
-    if layer is None:
-        raise InvalidValueError("holds of a store on a server are set there: POST /api/v1/holds, or mnemic hold")
-    return layer
+    for layer in layers_of(store):
+        if isinstance(layer, HoldLayer | Holding):
+            return layer
+    raise InvalidValueError("this memory has no layer for holds")
+
+
+def _from_json(value: Any) -> Hold:
+    return convert({**value, "scope": {"path": value["scope"]}}, Hold)
 
 
 def _whole(store: Store) -> Store:

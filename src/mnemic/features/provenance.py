@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from ..records import FACT, HISTORY, JOURNAL, MEMORY, NOTE, PRUNED, SUMMARY, TITLE, Record, Ref, ScopePath
+from ..store.codec import decode_record
 from ..store.protocol import Store, scan_all
 from ..store.query import Scan
 
@@ -60,6 +61,15 @@ class Derivations(Struct):
             return True
         changes = data.get("changes")
         return any(self._changed(record.scope, change) for change in (changes if isinstance(changes, list) else ()))
+
+    def concerns_version(self, version: Record) -> bool:
+        """Return whether an earlier version of a record was derived from the scope."""
+        data: Any = version.data
+        kind, key = version.labels.get("kind", ""), version.labels.get("key", "")
+        if Ref(version.scope, kind, key) in self.found:
+            return True
+        kept = _get(data, "record")
+        return isinstance(kept, str) and self.concerns(decode_record(version.scope, kind, kept))
 
     def remaining(self, record: Record) -> list[Ref]:
         """Return the sources of a record that stay."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
-from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
+from ..errors import ConflictError, HeldError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..images import read_images
 from ..layers.encrypted_files import decrypted_file, encrypted_file
@@ -415,12 +415,17 @@ class AsyncSession:
         """Mark one run of an agent; a single-run session is cleared before and after it."""
         single = await self._retention() == "single_run"
         if single:
-            await self.clear(keep_system=True)
+            await self._expire()
         try:
             yield self
         finally:
             if single:
-                await self.clear(keep_system=True)
+                await self._expire()
+
+    async def _expire(self) -> None:
+        """Clear the session, since its retention says so; under a legal hold it stays as it is."""
+        with suppress(HeldError):
+            await self.clear(keep_system=True)
 
     async def _retention(self) -> Retention:
         return (self._settings.view.settings if self._settings.certain else await self.settings()).retention
@@ -430,7 +435,7 @@ class AsyncSession:
 
     async def __aexit__(self, *error: object) -> None:
         if await self._retention() != "persistent":
-            await self.clear(keep_system=True)
+            await self._expire()
 
     async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
         """Add messages; return them with their ids, the original ones if this is a retry."""

@@ -23,7 +23,7 @@ from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, Entr
 from ..recall.metrics import Metrics, MetricsRecorder
 from ..records import Match, Record, Ref, ScopePath
 from ..store.matching import matches, to_cursor, true_at
-from ..store.protocol import Capability, Companion, Page, Scrubbed, Store, scan_all
+from ..store.protocol import Capability, Companion, Page, Scrubbed, Store, Unreached, scan_all
 from ..store.query import (
     MAX_CHOICES,
     Condition,
@@ -216,6 +216,17 @@ class IndexLayer(Layer, ForkAware):
             if self._remote is not None:
                 streams = await self._remote.erase(scope, await self._embedder.builder())
         done = await super().scrub(scope, finish=finish)
+        if self._companion is not None and finish:
+            done.add("texts indexed again", await self.reindex())
+        elif self._companion is not None:
+            done.unreached.append(
+                Unreached(
+                    what=f"deleted vectors in the files of {self._companion.url}",
+                    until="until the vector database compacts them",
+                    finish="mnemic erase --finish CERTIFICATE, or mnemic reindex",
+                    finishable=True,
+                )
+            )
         done.add("cached indexes", indexes)
         done.add("streams of a companion index", streams)
         return done

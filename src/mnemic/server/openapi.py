@@ -69,6 +69,7 @@ DETAILS = {
     413: "the body has more than 16,777,216 bytes",
     415: "the body must have the type application/json, not 'text/plain'",
     422: "segment of scope 'acme//alice' is empty",
+    423: "scope 'acme/alice' is under the legal hold '01a1e4' of 'acme': case 4711. Nothing was deleted",
     429: "the key made more than 500 requests in a second",
     500: "The log of the server says more.",
     503: "64 requests are worked on, and 1,000 wait",
@@ -233,6 +234,8 @@ def _problems(one: Endpoint) -> list[int]:
     found = {*one.problems, 400} if one.right is None else {*one.problems, *ALWAYS}
     if one.body is not UNSET or one.takes != JSON_TYPE:
         found |= {413, 415}
+    if one.right in ("write", "erase") and one.method != "GET":
+        found.add(423)
     return sorted(found)
 
 

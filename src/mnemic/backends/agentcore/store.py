@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from ...checks import copy_json
 from ...errors import InvalidValueError, StoreError
 from ...event_loop import ForkAware, notify_on_fork
-from ...records import Record, StreamName
+from ...records import Record, ScopePath, StreamName
 from ...store.diagnosis import diagnosed_by
-from ...store.protocol import Capability
+from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Write, place_of
 from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
@@ -55,6 +55,12 @@ class AgentCoreStore(KeyValueStore):
     """Stores records in an AgentCore memory; refuses what it cannot store."""
 
     _engine: AgentCoreEngine
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Name what the service may have made of the conversations."""
+        what = "long-term records that strategies of the AgentCore memory have extracted, if it has some"
+        finish_by = "delete them with DeleteMemoryRecord, in the namespaces of the strategies"
+        return Scrubbed(unreached=[Unreached(what=what, until="until they are deleted", finish=finish_by)])
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from ...errors import TooLargeError, UnreadableStoreError
-from ...records import Record, StreamName
+from ...records import Record, ScopePath, StreamName
 from ...store.codec import decode_record_state
-from ...store.protocol import Capability
+from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.stream_state import Derived, Loaded, Needs, StreamChange, StreamState
 from ..calls import mark_errors
 from ..keyvalue.engine import RecordRange, StreamRange
@@ -37,6 +37,18 @@ class DynamoEngine:
         self._record_state = Fields(*layout.keys, "seq", "record", "body", "large", *codec.STATE)
         self._large: OrderedDict[tuple[StreamName, str], None] = OrderedDict()
         """Records known to have values outside their item."""
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Name what the service may keep."""
+        return Scrubbed(
+            unreached=[
+                Unreached(
+                    what=f"backups of the table {self._table.name}, if it has some",
+                    until="for up to 35 days with point-in-time recovery; until they are deleted, if made on demand",
+                    finish="delete the backups; turn point-in-time recovery off and on, which drops its history",
+                )
+            ]
+        )
 
     def lane(self, scope: str) -> str:
         return scope

@@ -101,9 +101,12 @@ class HttpClient:
         """Return the decoded answer to a GET of a path."""
         return await self._run("GET", path, None, decode, {}, repeatable=True)
 
-    async def post(self, path: str, asked: Any, decode: Callable[[bytes], Result]) -> Result:
-        """Return the decoded answer to a POST to a path that may be sent again."""
-        return await self._run("POST", path, _encode(asked), decode, {}, repeatable=True)
+    async def send(
+        self, method: str, path: str, asked: Any, decode: Callable[[bytes], Result], *, repeatable: bool
+    ) -> Result:
+        """Return the decoded answer to a request to a path of the HTTP API."""
+        body = None if asked is None else _encode(asked)
+        return await self._run(method, path, body, decode, {}, repeatable=repeatable)
 
     async def read(
         self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str] | None = None

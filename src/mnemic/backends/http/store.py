@@ -119,8 +119,22 @@ class HttpStore:
 
     async def erase(self, scope: ScopePath, pseudonym: str | None, *, dry_run: bool) -> Any:
         """Have the server erase a scope; return its certificate as JSON."""
-        path = f"/api/v1/erase?scope={quote(scope.path, safe='') or '/'}"
-        return await self._client.post(path, {"dry_run": dry_run, "pseudonym": pseudonym}, _any)
+        asked = {"dry_run": dry_run, "pseudonym": pseudonym}
+        return await self._client.send("POST", _path("erase", scope), asked, _any, repeatable=True)
+
+    async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
+        """Set a hold on the server; return it as JSON."""
+        asked = {"reason": reason, "until": until}
+        return await self._client.send("POST", _path("holds", scope), asked, _any, repeatable=False)
+
+    async def holds(self, scope: ScopePath) -> Any:
+        """Return the holds of a scope on the server, as JSON."""
+        return (await self._client.get(_path("holds", scope), _any))["items"]
+
+    async def release_hold(self, scope: ScopePath, id: str) -> Any:
+        """Release a hold on the server; return it as JSON."""
+        path = _path(f"holds/{quote(id, safe='')}", scope)
+        return await self._client.send("DELETE", path, None, _any, repeatable=False)
 
     async def close(self) -> None:
         await self._client.close()
@@ -160,6 +174,11 @@ def _fences(scan: StreamScan, found: Sequence[Stream]) -> Iterator[Stream]:
         scope = ScopePath() if stream.kind == ROOT_FENCE else stream.scope
         if scope == scan.scope or (scan.below and scan.scope.holds(scope)):
             yield replace(stream, scope=scope, kind=FENCE_KIND)
+
+
+def _path(name: str, scope: ScopePath) -> str:
+    """Return the path of a call of the HTTP API that is about a scope."""
+    return f"/api/v1/{name}?scope={quote(scope.path, safe='') or '/'}"
 
 
 def _names_markers(write: Write) -> bool:

@@ -83,6 +83,10 @@ class PostgresStatements(Statements):
             "LEFT JOIN pg_namespace n ON n.oid = e.extnamespace WHERE a.name = 'vector'"
         )
         self.add_vectors: Prepared = prepared("CREATE EXTENSION IF NOT EXISTS vector")
+        self.tables: Prepared = prepared(
+            "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables "
+            "WHERE schemaname = current_schema() AND starts_with(tablename, 'mnemic_') ORDER BY tablename"
+        )
         self.begin: Prepared = prepared("BEGIN")
         self.set_timeouts: Prepared = prepared(
             "SELECT set_config('lock_timeout', CAST(:wait AS text), true), "

@@ -20,7 +20,7 @@ from ...event_loop import off_loop
 from ...records import Record, Ref, ScopePath, StreamName, now
 from ...store.codec import from_columns
 from ...store.planning import Plan, needs_of, plan_writes
-from ...store.protocol import Capability
+from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.query import Expect, Limit, Outcome, Put, Write
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange
@@ -104,6 +104,32 @@ class PostgresStore(SqlReads):
             return
         self.index = PostgresIndex(self._client, self._moment, found[0][0], self._options.recall)
         self.capabilities: frozenset[Capability] = self.capabilities | {Capability.NEAREST}
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Name the dead rows; with `finish`, rewrite all tables without them, which locks each meanwhile."""
+        done = Scrubbed()
+        if finish:
+            tables = await self._read(lambda connection: connection.all(self._sql.tables, {}))
+            for (table,) in tables:
+                await self._client.use(lambda connection, table=table: connection.execute(f"VACUUM FULL {table}"))  # type: ignore[misc]
+            done.add("tables rewritten", len(tables))
+        else:
+            done.unreached.append(
+                Unreached(
+                    what="dead rows in the files of the tables and indexes",
+                    until="until PostgreSQL has vacuumed the tables and used the space again",
+                    finish="mnemic erase --finish CERTIFICATE, which rewrites the tables and locks each meanwhile",
+                    finishable=True,
+                )
+            )
+        done.unreached.append(
+            Unreached(
+                what="the write-ahead log of PostgreSQL, and its archives and replicas, if it has some",
+                until="until the server has used its segments again, and the archives are deleted",
+                finish="CHECKPOINT, and delete archived segments",
+            )
+        )
+        return done
 
     async def close(self) -> None:
         await self._client.close()

@@ -17,9 +17,9 @@ from typing import Any
 
 from ...checks import shown
 from ...errors import StoreError, UnreadableStoreError
-from ...records import Record, StreamName, known_scope
+from ...records import Record, ScopePath, StreamName, known_scope
 from ...store.codec import decode_record
-from ...store.protocol import Capability
+from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Command, RedisClient, evalsha
@@ -121,6 +121,18 @@ class RedisEngine:
             if len(found) >= reach.limit or len(listed) < reach.limit:
                 return found[: reach.limit]
             after = listed[-1]
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Name what the server may have written to its disk."""
+        return Scrubbed(
+            unreached=[
+                Unreached(
+                    what="the append-only file and the snapshots of the Redis server and its replicas, if any",
+                    until="until the file is rewritten, and the next snapshot is saved",
+                    finish="run BGREWRITEAOF and BGSAVE on each server",
+                )
+            ]
+        )
 
     async def close(self) -> None:
         await self.client.close()

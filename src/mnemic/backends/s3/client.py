@@ -124,6 +124,14 @@ class Bucket:
         await self.delete(key)
         return supported
 
+    async def versioned(self) -> bool:
+        """Return whether the bucket keeps deleted objects, or cannot tell."""
+        try:
+            answer = await self.send("get_bucket_versioning")
+        except StoreError:
+            return True
+        return bool(answer.get("Status"))
+
     async def now(self) -> datetime:
         answer = await self.send("list_objects_v2", MaxKeys=1)
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
@@ -168,6 +176,13 @@ class Cache(Generic[Value]):
             self._size += size
         while self._size > self._max_size:
             self._size -= self._values.popitem(last=False)[1][1]
+
+    def drop_all(self, prefix: str) -> int:
+        """Drop the values whose keys begin like this; return how many."""
+        keys = [key for key in self._values if key.startswith(prefix)]
+        for key in keys:
+            self.drop(key)
+        return len(keys)
 
     def drop(self, key: str) -> None:
         if key in self._values:

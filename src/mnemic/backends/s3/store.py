@@ -6,17 +6,17 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from ...checks import shown
 from ...errors import InvalidValueError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
-from ...records import Record, StreamName, known_scope
+from ...records import Record, ScopePath, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.diagnosis import diagnosed_by
-from ...store.protocol import Capability
+from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 from .. import aws
@@ -41,6 +41,8 @@ CACHE_SIZE = 64 * 1024 * 1024
 """Approximate memory of the cache of manifests, and of that of segments, in bytes."""
 AHEAD = 64
 """How many manifests are read concurrently when listing streams."""
+HOUR = timedelta(hours=1)
+"""Minimum age of an unused object before an erasure is finished with it."""
 DAY = timedelta(days=1)
 """Minimum age of an unused object before it is collected: a running commit may still reference it."""
 MAX_EMPTY = 4096
@@ -146,15 +148,7 @@ class S3Engine:
         """Delete objects that are unused and `older`; return how many."""
         # The server's clock, since it sets the objects' times.
         now = await self._bucket.now()
-        segments: dict[str, list[str]] = {}
-        async for item in self._bucket.list(self._keys.segments):
-            if now - item.modified > older:
-                segments.setdefault(self._keys.manifest_of(item.key), []).append(item.key)
-        unused: list[str] = []
-        for manifest, keys in segments.items():
-            # Read after listing the segments: one that a manifest names by then is in use.
-            used = {segment.id for segment in (await self._fetch(manifest)).segments}
-            unused += [key for key in keys if key.rpartition("/")[2] not in used]
+        unused = [key async for key, modified in self._unused(self._keys.segments) if now - modified > older]
         for key in unused:
             await self._bucket.delete(key)
         empty = 0
@@ -162,6 +156,47 @@ class S3Engine:
             old = [item async for item in self._bucket.list(self._keys.manifests) if now - item.modified > older]
             empty = sum([await self._delete_empty(item) for item in old if item.size <= MAX_EMPTY])
         return len(unused) + empty
+
+    async def _unused(self, prefix: str) -> AsyncGenerator[tuple[str, datetime], None]:
+        """Yield the segments with this prefix that no manifest names, and when they were written."""
+        segments: dict[str, list[Listed]] = {}
+        async for item in self._bucket.list(prefix):
+            segments.setdefault(self._keys.manifest_of(item.key), []).append(item)
+        for manifest, items in segments.items():
+            # Read after listing the segments: one that a manifest names by then is in use.
+            used = {segment.id for segment in (await self._fetch(manifest)).segments}
+            for item in items:
+                if item.key.rpartition("/")[2] not in used:
+                    yield item.key, item.modified
+
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        """Drop what is cached of an erased scope; with `finish`, delete what interrupted writes have left behind."""
+        done = Scrubbed()
+        if finish:
+            done.add("objects that no manifest names", await self.collect(HOUR))
+        prefix = self._keys.segments
+        if scope is not None:
+            manifest = self._keys.manifest(scope.path)
+            prefix = self._keys.segment(manifest, "") if scope.path else prefix
+            done.add("cached objects", self._segments.drop_all(prefix) + self._manifests.drop_all(manifest))
+        if left := len([key async for key, _ in self._unused(prefix)]):
+            done.unreached.append(
+                Unreached(
+                    what=f"{left:,} objects that interrupted writes have left below {prefix}",
+                    until="until they are an hour old, and collected",
+                    finish="mnemic erase --finish CERTIFICATE, an hour later",
+                    finishable=True,
+                )
+            )
+        if await self._bucket.versioned():
+            done.unreached.append(
+                Unreached(
+                    what=f"earlier versions of objects of {self.url}, which the bucket keeps",
+                    until="until a lifecycle rule deletes noncurrent versions",
+                    finish="delete the noncurrent versions, with a lifecycle rule or by hand",
+                )
+            )
+        return done
 
     async def close(self) -> None:
         await self._bucket.close()

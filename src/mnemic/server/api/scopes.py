@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
@@ -14,6 +14,30 @@ from ..endpoint import Body, Call, Example, PageQuery, endpoint
 from . import examples
 from .pages import decode_cursor, encode_cursor
 from .values import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
+
+
+CERTIFICATE: dict[str, Any] = {
+    "format": "mnemic.erasure/1",
+    "id": "",
+    "scope": "acme/alice",
+    "store": "memory://",
+    "started": "2026-01-31T09:30:00Z",
+    "finished": "2026-01-31T09:30:00Z",
+    "actor": "support-bot",
+    "session": None,
+    "address": "127.0.0.1",
+    "dry_run": True,
+    "records": 5,
+    "erased": [{"scope": "acme/alice", "kind": "memory", "records": 5}],
+    "derived": [],
+    "archives": [],
+    "removed": {},
+    "interrupted": [],
+    "verified": [],
+    "unreached": [],
+    "finishes": None,
+    "signature": None,
+}
 
 
 class ForgetBody(Body):
@@ -95,7 +119,7 @@ async def forget(call: Call, body: ForgetBody) -> Forgotten:
 
 @endpoint(
     "POST", "/api/v1/erase", right="erase", summary="Erase a scope", tag="scopes", scoped="named",
-    example=Example(query={"scope": "acme/alice"}, body={"dry_run": True}, answer={"records": 5}),
+    example=Example(query={"scope": "acme/alice"}, body={"dry_run": True}, answer=CERTIFICATE),
 )  # fmt: skip
 async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
     """Delete everything in the scope and below, of every kind, without a trace; `scope` must be given.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from shutil import copyfile
+from signal import SIGKILL
+from subprocess import PIPE, Popen, run
+from zipfile import ZipFile
 
 import pytest
 from msgspec.structs import replace
 
 import mnemic
-from layered import HOSTILE
+from layered import HOSTILE, KEY
 from mnemic import ErasureCertificate, Message
 from mnemic.errors import InvalidValueError, SignatureError
 from mnemic.features.settings import known_session
-from mnemic.records import ScopePath
+from mnemic.records import Record, ScopePath
+from mnemic.store.query import Scan
 from servers.stores import REMOTE, STORES
 
 SECRET = "xylophone"
@@ -183,3 +190,139 @@ def test_a_scope_with_a_hostile_name_is_erased_alone(memory: mnemic.Memory) -> N
     memory.scope(HOSTILE.parent).remember("beside")
     assert memory.scope(HOSTILE).erase().complete
     assert [one.scope for one in memory.scopes()] == [HOSTILE.parent]
+
+
+def test_a_copy_from_before_cannot_be_read_once_the_key_is_destroyed(tmp_path: Path) -> None:
+    url, keys = f"sqlite:///{tmp_path}/memory.db", f"sqlite:///{tmp_path}/keys.db"
+    encryption = mnemic.Encryption(KEY, key_store=keys)
+    with mnemic.open(url, encryption_key=encryption) as memory:
+        for name in ("alice", "bob"):
+            memory.scope("acme", name).remember(f"{name} plays the {SECRET}", id=name)
+    backup = tmp_path / "backup.db"
+    copyfile(tmp_path / "memory.db", backup)
+    with mnemic.open(url, encryption_key=encryption) as memory:
+        done = memory.scope("acme", "alice").erase()
+        assert (done.removed["data keys"], done.complete) == (1, True)
+        memory.scope("acme", "alice").remember("new", id="new")
+        assert [one.text for one in memory.scope("acme", "alice").memories.list()] == ["new"]
+    with mnemic.open(f"sqlite:///{backup}", encryption_key=encryption) as old:
+        assert old.scope("acme", "alice").memories.list() == []
+        assert old.scope("acme", "bob").memories.get("bob").text == f"bob plays the {SECRET}"
+
+
+def test_no_version_of_what_was_erased_is_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with mnemic.open(url, history=timedelta(days=30), audit=True) as memory:
+        team, alice = memory.scope("acme"), memory.scope("acme", "alice")
+        for text in (SECRET, f"{SECRET} again"):
+            alice.remember(text, id="a")
+            alice.session("monday").add("user", text)
+            team.remember(text, id="t", source="acme/alice")
+        team.remember(SECRET, id="gone", source="acme/alice")
+        team.forget("gone")
+        team.remember("of another", id="other")
+        team.forget("other")
+        done = alice.erase()
+        assert done.removed["entries of the audit log that had names"] > 0
+        assert team.history("other")
+        assert memory.audit_verify().intact
+        assert memory.audit_trail("acme/alice") == []
+    assert [file.name for file in tmp_path.iterdir() if SECRET.encode() in file.read_bytes()] == []
+
+
+def test_what_an_erasure_leaves_on_postgresql_is_finished(tmp_path: Path) -> None:
+    with STORES["postgresql"].empty(tmp_path) as url, mnemic.open(url) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember(SECRET)
+        done = alice.erase()
+        assert [one.finishable for one in done.unreached] == [True, False]
+        finished = memory.finish_erasure(done)
+        assert (finished.finishes, finished.removed["tables rewritten"] > 3) == (done.id, True)
+        assert [one.what for one in finished.unreached] == [done.unreached[1].what]
+        assert finished.verify() == done.verify()
+        with pytest.raises(InvalidValueError, match="of an erasure in"):
+            memory.finish_erasure(replace(done, store="sqlite:///another.db"))
+
+
+WRITER = """
+import sys, mnemic
+with mnemic.open(sys.argv[1]) as memory:
+    alice = memory.scope("acme", "alice")
+    print("ready", flush=True)
+    for n in range(10_000):
+        alice.session("busy").add("user", f"message {n}", once=f"write {n}")
+        alice.remember(f"memory {n}", id=f"{n}")
+"""
+
+ERASER = """
+import os, sys, mnemic
+from mnemic.features import erasure
+purge = erasure.purge
+async def dying(*given, **options):
+    done = await purge(*given, **options)
+    os.kill(os.getpid(), 9)
+erasure.purge = dying
+with mnemic.open(sys.argv[1]) as memory:
+    memory.scope("acme", "alice").erase()
+"""
+
+
+def test_what_another_process_writes_meanwhile_is_kept_or_erased_as_a_whole(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db?synchronous=normal"
+    with mnemic.open(url) as memory:
+        alice = memory.scope("acme", "alice")
+        writer = Popen([sys.executable, "-c", WRITER, url], stdout=PIPE)
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            for _ in range(5):
+                alice.erase()
+        finally:
+            writer.kill()
+            writer.communicate()
+        left = [int(str(message.text).split()[1]) for message in alice.session("busy").messages()]
+        kept = {record.key for record in records(memory, "once")}
+        assert left == list(range(min(left, default=0), max(left, default=-1) + 1))
+        assert {f"write {n}" for n in left} == kept
+        assert alice.erase().complete
+
+
+def test_an_erasure_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with mnemic.open(url) as memory:
+        fill(memory.scope("acme", "alice"))
+    assert run([sys.executable, "-c", ERASER, url], check=False).returncode == -SIGKILL
+    with mnemic.open(url) as memory:
+        done = memory.scope("acme", "alice").erase()
+        assert [one.records for one in done.interrupted] == [RECORDS]
+        assert done.complete
+    assert SECRET.encode() not in (tmp_path / "memory.db").read_bytes()
+
+
+def records(memory: mnemic.Memory, kind: str) -> list[Record]:
+    """Return all records of a kind."""
+    page = memory._driver.run(memory._async._backend.scan(Scan(scope=ScopePath("acme"), kinds=(kind,), below=True)))
+    return list(page.items)
+
+
+def test_a_subject_gets_everything_about_them(tmp_path: Path) -> None:
+    with mnemic.open("memory://", audit=True) as memory:
+        alice, team = memory.scope("acme", "alice"), memory.scope("acme")
+        fill(alice)
+        team.remember("of the team", source="acme/alice/monday")
+        path = tmp_path / "alice.zip"
+        done = alice.subject_export(path)
+        assert (done.elsewhere, done.records, done.audit > 5) == (1, RECORDS, True)
+        assert memory.restricted("acme/alice").scope("acme", "alice").subject_export(path).audit == 0
+        assert memory.restricted("acme/bob").scope("acme", "alice").subject_export(tmp_path / "x.zip").records == 0
+        assert alice.subject_export(path) == done
+    with ZipFile(path) as archive:
+        names = archive.namelist()
+        assert "acme/alice" in archive.read("README.txt").decode()
+        assert b"of the team" in archive.read("elsewhere.jsonl")
+        readable = "".join(archive.read(name).decode() for name in names if name.startswith("readable/"))
+        assert f"plays the {SECRET}" in readable
+        (tmp_path / "records.jsonl").write_bytes(archive.read("records.jsonl"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    with mnemic.open("memory://") as other:
+        assert other.import_from(tmp_path / "records.jsonl").records == RECORDS

@@ -35,7 +35,7 @@ NAMES = """
     Scope SignatureError SigningKey SigningKeys StaticEmbedder verify_signature
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
-    ErasedArchive ErasedDerivation ErasedStream ErasureCertificate HeldError Hold InterruptedErasure
+    ErasedArchive ErasedDerivation ErasedStream ErasureCertificate SubjectExport HeldError Hold InterruptedErasure
     Rebuild Unreached Verification verify_certificate
     Version copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter
 """

@@ -237,12 +237,12 @@ def test_nothing_is_erased_without_a_scope(client: httpx.Client) -> None:
     client.put("/api/v1/notes/a", params=SCOPE, json={"value": 1}).raise_for_status()
     for nothing in ("", "?scope="):
         assert client.post(f"/api/v1/erase{nothing}", json={}).status_code == 400
-    assert client.post("/api/v1/erase?scope=/", json={"dry_run": True}).json() == {"records": 1}
+    assert client.post("/api/v1/erase?scope=/", json={"dry_run": True}).json()["records"] == 1
     assert client.post("/api/v1/import", content=b"").json()["detail"] == "the body is empty"
     assert client.get("/api/v1/stats", headers={"Host": "localhost:7676@evil"}).status_code == 421
-    assert client.post("/api/v1/erase", params=SCOPE, json={"dry_run": True}).json() == {"records": 1}
+    assert client.post("/api/v1/erase", params=SCOPE, json={"dry_run": True}).json()["records"] == 1
     assert client.get("/api/v1/notes/a", params=SCOPE).status_code == 200
-    assert client.post("/api/v1/erase", params=SCOPE, json={}).json() == {"records": 1}
+    assert client.post("/api/v1/erase", params=SCOPE, json={}).json()["records"] == 1
     assert client.get("/api/v1/scopes").json()["items"] == []
 
 

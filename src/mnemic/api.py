@@ -42,7 +42,7 @@ from .features.certificate import (
 )
 from .features.context import Context
 from .features.erasure import Rebuild
-from .features.export import Exported, FileOrPath
+from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
@@ -116,8 +116,8 @@ __all__ = [
     "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role", "Scanned", "Scope",
     "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
     "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
-    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize", "TokenCounter",
-    "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "Unreached",
+    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "SubjectExport", "Summarize",
+    "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "Unreached",
     "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy", "copy_async", "from_anthropic",
     "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter", "verify_certificate",
     "verify_signature",

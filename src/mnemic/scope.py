@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
@@ -14,7 +15,7 @@ from .features.as_of import as_of_store
 from .features.certificate import ErasureCertificate
 from .features.context import Context, build_context
 from .features.erasure import Erasure, Rebuild
-from .features.export import Exported, FileOrPath
+from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
 from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
@@ -479,6 +480,17 @@ class AsyncScope:
             keep_audit_names=keep_audit_names,
         )
         return await (erasure.count() if dry_run else erasure.run())
+
+    async def subject_export(self, path: str | PathLike[str]) -> SubjectExport:
+        """Write everything about a subject to a .zip, which is replaced atomically: for people, and for programs.
+
+        It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
+        derived from them, and the audit log. It is not encrypted. Raises StorePermissionError or StoreFullError if the
+        file cannot be written.
+        """
+        from .transfer.subject_export import export_subject
+
+        return await export_subject(self._store, self.path, path)
 
     async def hold(self, reason: str, *, until: datetime | None = None) -> Hold:
         """Put everything here and below under a legal hold: nothing is deleted, evicted or expires until its release.

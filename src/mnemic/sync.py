@@ -17,7 +17,7 @@ from .event_loop import BorrowedDriver, Driver, Inline, Portal
 from .features.certificate import ErasureCertificate
 from .features.context import Context
 from .features.erasure import Rebuild
-from .features.export import Exported, FileOrPath
+from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
@@ -1076,6 +1076,15 @@ class Scope:
             dry_run=dry_run, archives=archives, pseudonym=pseudonym, rebuild=rebuild, names=names,
             keep_audit_names=keep_audit_names,
         ))
+
+    def subject_export(self, path: str | PathLike[str]) -> SubjectExport:
+        """Write everything about a subject to a .zip, which is replaced atomically: for people, and for programs.
+
+        It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
+        derived from them, and the audit log. It is not encrypted. Raises StorePermissionError or StoreFullError if the
+        file cannot be written.
+        """
+        return self._driver.run(self._async.subject_export(path))
 
     def hold(self, reason: str, *, until: datetime | None = None) -> Hold:
         """Put everything here and below under a legal hold: nothing is deleted, evicted or expires until its release.

@@ -1,14 +1,25 @@
-"""The commands `erase` and `hold`: erasing a scope with a certificate, and legal holds."""
+"""The commands `erase`, `subject-export` and `hold`: erasing a scope with a certificate, and legal holds."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import NotFoundError
-from .options import SCOPE, STORE, TIME, StoreChoice, dry_run_option, json_option, open_store, store_options
+from ..errors import ConflictError, NotFoundError
+from .options import (
+    SCOPE,
+    STORE,
+    TIME,
+    StoreChoice,
+    dry_run_option,
+    filled_scope,
+    json_option,
+    open_store,
+    store_options,
+)
 from .output import count, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
@@ -77,6 +88,29 @@ def _counts(made: ErasureCertificate) -> str:
     if made.archives:
         said += f", {sum(one.records for one in made.archives):,} in archives"
     return said
+
+
+@click.command("subject-export")
+@click.argument("scope", type=SCOPE)
+@click.argument("file")
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@json_option
+@store_options
+def subject_export(store: StoreChoice, scope: ScopePath, file: str, overwrite: bool, as_json: bool) -> None:
+    """Write everything about a subject to a .zip.
+
+    It has all records in SCOPE and below, to read and to import, what was derived from them elsewhere, and the audit
+    log. It is not encrypted.
+    """
+    if not overwrite and Path(file).is_file():
+        raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
+    with open_store(store) as memory:
+        done = filled_scope(memory, scope).subject_export(file)
+    if as_json:
+        print_json(done)
+    else:
+        more = f"{done.elsewhere:,} derived elsewhere, {count(done.audit, 'audit entry', 'audit entries')}"
+        click.echo(f"{count(done.records, 'record')} exported, {more}")
 
 
 @click.group()

@@ -77,6 +77,14 @@ class Exported(Value, frozen=True, kw_only=True):
     records: int
 
 
+class SubjectExport(Value, frozen=True, kw_only=True):
+    """Number of records of a subject, of records derived from them elsewhere, and of audit log entries."""
+
+    records: int
+    elsewhere: int
+    audit: int
+
+
 _encode = json.Encoder().encode
 _header = json.Decoder(Header).decode
 _line: Callable[[bytes], Any] = json.Decoder(Line).decode

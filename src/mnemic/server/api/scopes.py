@@ -15,7 +15,6 @@ from . import examples
 from .pages import decode_cursor, encode_cursor
 from .values import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
 
-
 CERTIFICATE: dict[str, Any] = {
     "format": "mnemic.erasure/1",
     "id": "",

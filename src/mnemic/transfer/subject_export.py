@@ -1,0 +1,89 @@
+"""Subject-access export: everything about a subject in one .zip, for people to read and for programs to import."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from msgspec import json
+
+from ..event_loop import off_loop
+from ..features.export import SubjectExport, export_file
+from ..features.provenance import Derivations
+from ..files import check_path, replacing
+from ..layers.audit_names import audit_layer
+from ..layers.restricted import RestrictedLayer, require, visible_root
+from ..records import ScopePath
+from ..store.protocol import Store
+from .exporting import export_any
+
+README = """This archive has everything that is stored about {scope} in {store}, as of {time}.
+
+readable/         conversations, memories, notes and facts, to read in any text editor
+records.jsonl     the same, complete, as mnemic.export/1: `mnemic import records.jsonl` reads it
+elsewhere.jsonl   records in other places that were derived from this data, one per line
+audit.jsonl       what was done with this data, when and by whom, one entry per line
+"""
+
+
+async def export_subject(store: Store, scope: ScopePath, path: str | PathLike[str]) -> SubjectExport:
+    """Write the archive, which is replaced atomically; raises StorePermissionError or StoreFullError.
+
+    The audit log is included if there is one and, with a restricted memory, if it has the right "admin".
+    """
+    require(store, "read")
+    target = check_path(path)
+    if isinstance(store, RestrictedLayer):
+        scope = store.reach(scope) or scope
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        done = await export_file(store, scope, folder / "records.jsonl")
+        if done.records:
+            await export_any(store, scope, folder / "readable", "markdown", None)
+        inner = store._below if isinstance(store, RestrictedLayer) else store
+        derived = await Derivations(scope).find(inner, visible_root(store))
+        counts = SubjectExport(
+            records=done.records,
+            elsewhere=await _write(folder / "elsewhere.jsonl", _each([one.to_dict() for one in derived])),
+            audit=await _write(folder / "audit.jsonl", _audit_entries(store, scope)),
+        )
+        origin = getattr(store, "origin", None)
+        where = getattr(origin, "id", "") or "this store"
+        about = README.format(scope=scope.path or "everyone", store=where, time=f"{store.clock():%Y-%m-%d %H:%M} UTC")
+        (folder / "README.txt").write_text(about, encoding="utf-8")
+        await off_loop(lambda: _zip(folder, target))
+    return counts
+
+
+async def _each(values: list[dict[str, object]]) -> AsyncIterator[dict[str, object]]:
+    for value in values:
+        yield value
+
+
+async def _audit_entries(store: Store, scope: ScopePath) -> AsyncIterator[dict[str, object]]:
+    layer = audit_layer(store)
+    if layer is None:
+        return
+    if isinstance(store, RestrictedLayer) and not ("admin" in store.rights and store.scope.holds(scope)):
+        return
+    for entry in await layer.trail(scope):
+        yield entry.to_dict()
+
+
+async def _write(path: Path, values: AsyncIterator[dict[str, object]]) -> int:
+    count = 0
+    with path.open("wb") as file:
+        async for value in values:
+            file.write(json.encode(value) + b"\n")
+            count += 1
+    return count
+
+
+def _zip(folder: Path, target: Path) -> None:
+    with replacing(target) as file, ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        for one in sorted(folder.rglob("*")):
+            if one.is_file():
+                archive.write(one, one.relative_to(folder).as_posix())

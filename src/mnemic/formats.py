@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from .checks import check_time, shown
+from .checks import check_several, check_time, shown
 from .errors import InvalidValueError
 from .images import data_url, image_in, is_url, split_data_url
 from .messages import Message, ToolCall
@@ -50,7 +50,7 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     are kept in the metadata, under "openai". Raises InvalidValueError for an unknown role, a timestamp that is not a
     time, or a value that is not a message.
     """
-    return [_from_openai(_mapping(value, "a message")) for value in messages]
+    return [_from_openai(_mapping(value, "a message")) for value in check_several(messages, "messages")]
 
 
 def to_anthropic(
@@ -88,7 +88,8 @@ def from_anthropic(
     Raises InvalidValueError for an unknown role, or a value that is not a message.
     """
     found: list[Message] = []
-    for value in [{"role": "system", "content": system}, *messages] if system else messages:
+    given = check_several(messages, "messages")
+    for value in [{"role": "system", "content": system}, *given] if system else given:
         fields = _mapping(value, "a message")
         if (role := fields.get("role")) not in ("user", "assistant", "system"):
             raise InvalidValueError(f"role must be user, assistant or system: {shown(role)}")

@@ -52,6 +52,8 @@ class StoreType(_Type):
         from pathlib import Path
         from urllib.parse import quote
 
+        if not value.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            self.fail("the store is not named in UTF-8", param, ctx)
         # Configuration files of clients have no shell that expands it.
         scheme, slashes, rest = value.partition(":///")
         if slashes and scheme.lower() == "sqlite" and rest.startswith("~/"):

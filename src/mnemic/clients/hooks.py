@@ -222,8 +222,9 @@ class Transcript:
 
     def _read_document(self) -> Iterator[Said]:
         """Yield the messages of a session as older versions of Gemini CLI write it: one JSON document."""
+        size = min(self._file.seek(0, os.SEEK_END), MAX_LINE)  # a read reserves as much memory as it asks for
         self._file.seek(0)
-        document = decode_line(self._file.read(MAX_LINE))
+        document = decode_line(self._file.read(size))
         records = document.get("messages") if isinstance(document, dict) else None
         for record in records if isinstance(records, list) else ():
             try:

@@ -128,7 +128,7 @@ def parse_jwks(content: bytes) -> dict[str | None, Mapping[str, Any]]:
         raise ValueError(f"a JWKS of more than {MAX_JWKS_BYTES:,} bytes")
     try:
         found: Any = json.decode(content)
-    except DecodeError as error:
+    except (DecodeError, RecursionError) as error:
         raise ValueError("not JSON") from error
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):

@@ -98,7 +98,7 @@ def from_columns(scope: ScopePath, kind: str, row: Sequence[Any], derived: Seque
     try:
         record: Record = _from_columns(scope, kind, found, *row)
         return record
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise UnreadableStoreError(
             f"the record {shown(row[0])} of kind {shown(kind)} in {shown(str(scope))} is damaged ({error})"
         ) from error
@@ -142,7 +142,7 @@ def decode_record_state(raw: bytes | str) -> RecordState:
 def _decode(raw: bytes | str) -> Any:
     try:
         return _decoder.decode(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged("record", raw, error) from error
 
 

@@ -58,7 +58,10 @@ class StoreURL(Struct, frozen=True):
             )
         check_name(safe, "the store URL", longest=4096)
         try:
+            url.encode()  # what is masked was not checked
             split = urlsplit(url, allow_fragments=False)
+        except UnicodeEncodeError:
+            raise InvalidValueError(f"cannot read the store URL {shown(safe)}: it is not UTF-8") from None
         except ValueError:
             raise InvalidValueError(f"cannot read the store URL {shown(safe)}: its host is not valid") from None
         try:

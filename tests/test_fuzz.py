@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fuzz_inputs  # noqa: F401 - adds targets
+import fuzz_stored  # noqa: F401
 from attack import ROUNDS
-from fuzz_targets import TARGETS, Target
+from fuzzing import TARGETS, Target
 
 LONGEST = 30
 """Seconds after which a call counts as hanging."""
@@ -31,8 +33,9 @@ MEASURED = 0.03
 TOKENS = [
     b"", b"\0", b"\xff", b"\xc3", b'"', b"\\", b"{", b"}", b"[", b"]", b"[" * 3000, b'{"a":' * 3000, b",", b":", b"/",
     b"//", b"?", b"#", b"@", b"%", b"%zz", b"=", b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"9" * 30,
-    b"9" * 5000, b"\\ud800", b"\\u0000", b'""', b"{}", b"[]", b"\n", b"\r\n", b" ", b"\xe2\x80\xae", b"..", b"0001-01-01",
-    b"9999-12-31T23:59:59.999999Z", b"<", b"&", b"'", b"{sub}", b"\xef\xbb\xbf", b"\xf0\x9f\x98\x80", b"a" * 300,
+    b"9" * 5000, b"\\ud800", b"\\u0000", b'""', b"{}", b"[]", b"\n", b"\r\n", b" ", b"\xe2\x80\xae", b"..",
+    b"0001-01-01", b"9999-12-31T23:59:59.999999Z", b"<", b"&", b"'", b"{sub}", b"\xef\xbb\xbf", b"\xf0\x9f\x98\x80",
+    b"a" * 300,
 ]  # fmt: skip
 VALUE = re.compile(rb'"[^"]*"|-?\d+(?:\.\d+)?|true|false|null')
 edits = st.lists(
@@ -109,13 +112,18 @@ def test_changed_input_gives_only_expected_errors(name: str) -> None:
 
 
 PATTERNS = [
-    b"[", b"{", b'{"a":', b"(", b'"', b"\\", b" ", b"\n", b"a", b"A1", b"1", b"1 ", b"1-", b"1,", b"a.", b"a@", b"@", b".",
-    b"-", b":", b"::", b"/", b"a/", b"%41", b"a=b&", b"_", b"=", b"{}", b"[]\n", b"\xff", b"\xc3\xa9", b"\xe4\xb8\x9c",
-    b"DE89", b"4111 ", b"+49 ", b"sk-", b"# ", b"- ", b"`", b"a b ", b"[1,", b"\0", b"Aa ", b"data:,", b"<a>", b"{a}",
+    b"[", b"{", b'{"a":', b"(", b'"', b"\\", b" ", b"\n", b"a", b"A1", b"1", b"1 ", b"1-", b"1,", b"a.", b"a@", b"@",
+    b".", b"-", b":", b"::", b"/", b"a/", b"%41", b"a=b&", b"_", b"=", b"{}", b"[]\n", b"\xff", b"\xc3\xa9",
+    b"\xe4\xb8\x9c", b"DE89", b"4111 ", b"+49 ", b"sk-", b"# ", b"- ", b"`", b"a b ", b"[1,", b"\0", b"Aa ", b"data:,",
+    b"<a>", b"{a}",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TARGETS)
+OF_OTHERS = {"TOML settings of clients": "tomllib takes quadratic time for dotted names"}
+"""Targets whose time is not compared, and why."""
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in OF_OTHERS])
 def test_the_time_grows_no_faster_than_the_input(name: str) -> None:
     target = TARGETS[name]
     found = {}

@@ -292,7 +292,7 @@ def _metadata(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
             raise click.BadParameter(f"{given!r} is not of the form NAME=VALUE.", ctx, param)
         try:
             value = json.decode(text)
-        except DecodeError:
+        except (DecodeError, RecursionError, UnicodeEncodeError):
             value = text
         found.setdefault(name, []).append(value)
     return {name: several if len(several) > 1 else several[0] for name, several in found.items()} or None

@@ -14,7 +14,7 @@ def parse(text: str) -> dict[str, Any]:
     """Return a document's value; raises InvalidValueError, with the line, if it is not TOML."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
         raise InvalidValueError(str(error)) from None
 
 

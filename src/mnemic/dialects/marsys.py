@@ -275,7 +275,7 @@ class ConversationMemory:
     def load_from_file(self, filepath: str | PathLike[str]) -> None:
         try:
             listed: Any = json.decode(Path(filepath).read_bytes())
-        except (DecodeError, OSError):
+        except (DecodeError, UnicodeDecodeError, RecursionError, OSError):
             listed = None
         if isinstance(listed, list):
             loaded = [encode(Message.from_dict(one)) for one in listed]

@@ -233,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidValueError(f"the settings file {path} is longer than {MOST_FILE_BYTES:,} bytes")
     try:
         return tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
         raise InvalidValueError(f"the settings file {path} is not valid TOML: {error}") from None
 
 

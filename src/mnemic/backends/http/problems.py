@@ -68,7 +68,7 @@ def error_of(url: str, status: int, location: str | None, content: bytes) -> Mne
         return StoreError(f"{url}: the server redirects to {shown(location)}, which is not followed: open that address")
     try:
         problem = _decode(content)
-    except (DecodeError, ValidationError, UnicodeDecodeError):
+    except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError):
         problem = Problem("")
     name = problem.type.rpartition("#")[2]
     if (kind := _BY_NAME.get(name)) is not None:

@@ -1,8 +1,4 @@
-"""Every parser of Mnemic, as a function of bytes that a hostile file, caller or store may hold, with valid examples.
-
-A target raises one of the errors that its callers expect, or nothing. Hypothesis calls them in test_fuzz.py, atheris
-in tools/fuzz.py.
-"""
+"""Targets: names, options, files of other tools, and what callers send."""
 
 from __future__ import annotations
 
@@ -15,45 +11,37 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import jwt
-import msgspec
 from starlette.testclient import TestClient
 
 import mnemic
+from fuzzing import each, in_file, target, text, value
 from mnemic import ScopePath
-from mnemic.backends.agentcore import codec as agentcore
-from mnemic.backends.dynamodb import codec as dynamodb
+from mnemic.backends.http import problems
 from mnemic.backends.postgres.opening import Options
-from mnemic.backends.redis import codec as redis_codec
 from mnemic.backends.redis.opening import connect
-from mnemic.backends.s3 import codec as s3
 from mnemic.backends.sqlite.client import SqliteFile
-from mnemic.backends.sqlite.pages import PageFile, values_of
-from mnemic.cli.options import DURATION, SCOPE, STORE, TIME
+from mnemic.cli.options import DURATION, SCOPE, STORE, TIME, _metadata
 from mnemic.clients.hooks import Event, Transcript
 from mnemic.clients.json_text import JsonText
 from mnemic.clients.toml_text import parse, remove_table, set_table
-from mnemic.errors import MnemicError
+from mnemic.features.certificate import ErasureCertificate, verify_certificate
 from mnemic.formats import from_anthropic, from_openai, to_anthropic, to_openai
 from mnemic.images import image_info, split_data_url
-from mnemic.layers.cipher import DataKeys, open_record, seal_record
 from mnemic.mcp import stdio
 from mnemic.mcp.graph_file import GraphFile
-from mnemic.recall import index_entry
-from mnemic.recall.question import analyze_question
-from mnemic.recall.text_analysis import content_words, similarity, terms, words
 from mnemic.recallset import read_recall_set
 from mnemic.records import Record
-from mnemic.redaction.config import Redaction, redactor_of
 from mnemic.server.app import build_app
 from mnemic.server.keys import parse_key
 from mnemic.server.mem0.filters import Filters
 from mnemic.server.settings import Settings, load
 from mnemic.server.tokens import TokenError, TokenVerifier, check_template, fill_template, parse_jwks
-from mnemic.store.codec import FIELDS, decode_record, decode_record_state, encode_record, from_columns, to_columns
+from mnemic.signing import SigningKey
+from mnemic.store import newest
 from mnemic.store.matching import from_cursor, to_cursor
 from mnemic.store.registry import StoreURL, masked
 from mnemic.transfer.formats import NAMES
@@ -77,77 +65,10 @@ OPENAI = [
     {"role": "tool", "tool_call_id": "c1", "content": "4"},
 ]
 ANTHROPIC = [
-    {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "tool_result", "tool_use_id": "c", "content": "4"}]},
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "4"}]},
     {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
 ]  # fmt: skip
-
-
-class Target(NamedTuple):
-    """A parser: the function, valid input, and the errors besides ours that its callers expect."""
-
-    run: Callable[[bytes], object]
-    examples: list[bytes]
-    expected: tuple[type[Exception], ...] = ()
-
-    def __call__(self, data: bytes) -> None:
-        """Run it; raises what is neither an error of ours nor expected."""
-        try:
-            self.run(data)
-        except (MnemicError, *self.expected):
-            return
-
-
-TARGETS: dict[str, Target] = {}
-
-
-def target(name: str, *examples: object, expected: tuple[type[Exception], ...] = ()) -> Callable[[Any], Any]:
-    """Add a function of bytes, or of text, with examples that are written as JSON unless they are bytes or text."""
-
-    def add(run: Callable[..., object]) -> Callable[..., object]:
-        TARGETS[name] = Target(run, [_bytes(example) for example in examples], expected)
-        return run
-
-    return add
-
-
-def _bytes(example: object) -> bytes:
-    if isinstance(example, bytes):
-        return example
-    return (example if isinstance(example, str) else json.dumps(example)).encode()
-
-
-def text(data: bytes) -> str:
-    """Return bytes as text, in which those that are not UTF-8 are lone surrogates."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def value(data: bytes) -> Any:
-    """Return the JSON value of bytes; raises ValueError, as callers do before they call a target."""
-    try:
-        return msgspec.json.decode(data)
-    except RecursionError:
-        raise ValueError from None
-
-
-def each(*runs: Callable[[], object]) -> None:
-    """Run all functions; raises the error of the last one if none succeeds, and any unexpected one."""
-    failed: Exception | None = None
-    succeeded = False
-    for run in runs:
-        try:
-            run()
-            succeeded = True
-        except (MnemicError, ValueError, IndexError, click.UsageError) as error:
-            failed = error
-    if failed is not None and not succeeded:
-        raise failed
-
-
-def in_file(data: bytes, read: Callable[[Path], object], name: str = "file") -> object:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        path = Path(folder) / name
-        path.write_bytes(data)
-        return read(path)
 
 
 # ------------------------------------------------------------ names and options
@@ -159,8 +80,15 @@ def _url(data: bytes) -> None:
     masked(text(data))
     url = StoreURL.parse(text(data))
     str(url)
-    reading = {"sqlite": SqliteFile, "postgresql": Options.of, "redis": connect, "redis+cluster": connect}
-    reading.get(url.scheme, lambda url: url.take(region=str, endpoint=str, prefix=str))(url)
+    match url.scheme:
+        case "sqlite":
+            SqliteFile(url)
+        case "postgresql":
+            Options.of(url)
+        case "redis" | "redis+cluster":
+            connect(url)
+        case _:
+            url.take(region=str, endpoint=str, prefix=str)
 
 
 @target("scope path", "acme/alice/monday", "a", "")
@@ -170,7 +98,7 @@ def _scope(data: bytes) -> None:
 
 @target("cursor", to_cursor(("acme", "message", 5)))
 def _cursor(data: bytes) -> None:
-    from_cursor(text(data))
+    each(lambda: from_cursor(text(data)), lambda: newest._place(text(data)))
 
 
 @target("command line", "2026-01-31T18:00+01:00", "12h", "acme/alice", "~/a.db", "http://h?on_failure=empty", "1.5w",
@@ -239,10 +167,10 @@ def _session(data: bytes) -> None:
         in_file(data, lambda path: memory.scope("a").session("s").load(path))
 
 
-@target(
-    "recall set",
-    {"id": "a", "turns": [{"id": "1", "session": "s", "speaker": "user", "text": "Hi"}], "questions": [{"question": "?", "turns": ["1"]}]},
-)
+_TURN = {"id": "1", "session": "s", "speaker": "user", "text": "Hi"}
+
+
+@target("recall set", {"id": "a", "turns": [_TURN], "questions": [{"id": "q", "question": "?", "evidence": ["1"]}]})
 def _recall_set(data: bytes) -> None:
     in_file(data, read_recall_set)
 
@@ -379,121 +307,23 @@ def _names(data: bytes) -> None:
     )
 
 
-# ------------------------------------------------------------ what lies in stores
+@target("certificate", {"format": "mnemic.erasure/1", "scope": "acme"}, expected=(ValueError,))
+def _certificate(data: bytes) -> None:
+    each(lambda: in_file(data, ErasureCertificate.load), lambda: verify_certificate(value(data)), lambda: value(data))
 
 
-@target("record", encode_record(RECORD))
-def _record(data: bytes) -> None:
-    each(lambda: decode_record_state(data), lambda: decode_record(ScopePath("a"), "message", data))
-
-
-@target("row", to_columns(RECORD), expected=(ValueError,))
-def _row(data: bytes) -> None:
-    found = value(data)
-    if isinstance(found, list) and len(found) == len(FIELDS):
-        from_columns(ScopePath("a"), "message", found)
+@target("signing key", bytes(32), b"A" * 43 + b"=", expected=(ValueError,))
+def _signing_key(data: bytes) -> None:
+    each(lambda: SigningKey(data), lambda: SigningKey(text(data)), lambda: in_file(data, SigningKey.from_file))
 
 
 @target(
-    "Redis values",
-    b"1 2 3 " + json.dumps(["a", "message", 1, 1, 1, 1, 0, 0]).encode(),
-    expected=(ValueError, IndexError),
+    "answers of a server", {"type": "x#conflict", "title": "a", "detail": "b"}, {"records": []}, expected=(ValueError,)
 )
-def _redis(data: bytes) -> None:
-    redis_codec.decode_state(data)
+def _answers(data: bytes) -> None:
+    str(problems.error_of("http://h", 409, None, data))
 
 
-@target("Redis slots", json.dumps([1, 2, 3, 4, {}, None]), expected=(ValueError, IndexError))
-def _slots(data: bytes) -> None:
-    redis_codec.decode_slot("k", data)
-
-
-@target("DynamoDB items", {"record": {"S": encode_record(RECORD).decode()}, "seq": {"N": "1"}, "body": {"S": "x.1"}},
-        {"stream": {"S": json.dumps(["a", "message", 1, 1, 1, 1, 0, 0])}, "derived:use": {"L": [{"N": "1"}, {"B": "x"}]}}, expected=(ValueError,))  # fmt: skip
-def _dynamodb(data: bytes) -> None:
-    item = value(data)
-    if isinstance(item, dict) and all(isinstance(one, dict) and len(one) == 1 for one in item.values()):
-        each(lambda: dynamodb.decode_item(item, ("a", "message"), {}, ("use",)), lambda: dynamodb.decode_state(item))
-
-
-@target("S3 objects", s3.write_object(s3.Manifest()), s3.write_object(s3.SegmentRecords([])))
-def _s3(data: bytes) -> None:
-    each(lambda: s3.read_object(s3.Manifest, data, "it"), lambda: s3.read_object(s3.SegmentRecords, data, "it"))
-
-
-@target("AgentCore", agentcore.encode_memory(RECORD) | {"memoryRecordId": "m"}, expected=(ValueError,))
-def _agentcore(data: bytes) -> None:
-    event = {"eventId": "e", "sessionId": "s", "payload": [{"blob": f'{{"mnemic":{text(data)}'}]}
-    item = value(data)
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    memory = {"memoryRecordId": "m", "metadata": metadata, "content": {"text": "a"}}
-    each(
-        lambda: agentcore.decode_event(event, "url"),
-        lambda: agentcore.decode_memory(memory, "url") if isinstance(metadata, dict) else None,
-    )
-
-
-@target("page of SQLite", b"\x0d\0\0\0\1\x0f\xf0\0\x0f\xf0" + bytes(4070) + b"\x0e\1\6\1\1\x13\1\1\7Hello" + bytes(8),
-        expected=(ValueError, IndexError))  # fmt: skip
-def _page(data: bytes) -> None:
-    def read(path: Path) -> None:
-        pages = PageFile(path)
-        try:
-            pages.free_pages()
-            for number in range(1, pages.count + 1):
-                list(pages.rows(number))
-        finally:
-            pages.close()
-
-    each(lambda: in_file(data, read), lambda: values_of(data))
-
-
-@cache
-def sealed() -> tuple[DataKeys, Record]:
-    """Return keys, and a record that they have encrypted."""
-    keys = DataKeys.of_secret(KEY)
-    return keys, seal_record(keys, RECORD)
-
-
-@target("envelope", base64.b64decode(sealed()[1].data))
-def _envelope(data: bytes) -> None:
-    keys, record = sealed()
-    head = base64.b64encode(data).decode()
-    changed = msgspec.structs.replace
-    each(
-        lambda: open_record(keys, changed(record, data=text(data))),
-        lambda: open_record(keys, changed(record, data=head)),
-        lambda: open_record(keys, changed(record, meta={**record.meta, **dict.fromkeys(record.meta, head)})),
-    )
-
-
-@target("index entry", index_entry.pack(RECORD, None))
-def _entry(data: bytes) -> None:
-    index_entry.unpack_use(data)
-    if index_entry.intact(data):
-        index_entry.unpack(data)
-
-
-# ------------------------------------------------------------ words
-
-
-@target("text analysis", "Where did Ana's sister go on 3 May 2023? in-depth U.S. 1,000.50 naïve 東京", "x" * 500)
-def _words(data: bytes) -> None:
-    given = data.decode(errors="replace")
-    terms(given)
-    similarity(given[:200], given[200:400])
-    analyze_question(given, {"ana": 1})
-    content_words(given)
-    index_entry.chunks(" ".join(words(given)))
-
-
-@cache
-def redactor() -> Any:
-    return redactor_of(Redaction())
-
-
-@target(
-    "redaction", "Mail ana@x.org, +49 30 1234567, 4111 1111 1111 1111, DE89370400440532013000, ::1, sk-abc0123456789"
-)
-def _redaction(data: bytes) -> None:
-    redactor().text(data.decode(errors="replace"))
+@target("metadata option", "a=1", "a=[1,2]", expected=(click.UsageError,))
+def _metadata_option(data: bytes) -> None:
+    _metadata(click.Context(click.Command("x")), click.Option(["--metadata"]), (text(data),))

@@ -34,7 +34,7 @@ $(READY): $(BASE) requirements.txt tests/mem0_requirements.txt tests/package.jso
 		echo "Could not install $(CHROMIUM) (it needs apt, and root or sudo): the tests of the dashboard are skipped."
 	@touch $(READY)
 
-.PHONY: help setup demo test check format types imports generated tests soak ranges contract bench docs generate clean
+.PHONY: help setup demo test check format types imports generated tests soak fuzz ranges contract bench docs generate clean
 
 help: ## list the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ soak: $(READY) ## attack for long, with ROUNDS times as much, then load each sto
 	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 $(SOAK)
 	@MNEMIC_TEST_ALL=1 SOAK_SECONDS=$(or $(SOAK_SECONDS),300) SOAK_STORES="$(SOAK_STORES)" \
 		$(BIN)/python -m pytest --capture=no tests/test_soak.py
+
+fuzz: $(READY) ## fuzz every parser with atheris, or one: make fuzz TARGET="store URL" SECONDS=600
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || $(PIP) atheris
+	@$(BIN)/python tools/fuzz.py "$(TARGET)" $(or $(SECONDS),60)
 
 ranges: $(READY) ## run the tests of agents and MCP with the oldest versions that are supported
 	@$(BIN)/python tools/test_ranges.py

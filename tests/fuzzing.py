@@ -83,3 +83,9 @@ def in_file(data: bytes, read: Callable[[Path], object], name: str = "file") -> 
         path = Path(folder) / name
         path.write_bytes(data)
         return read(path)
+
+
+def load_targets() -> None:
+    """Import the modules that add targets."""
+    import fuzz_inputs  # noqa: F401
+    import fuzz_stored  # noqa: F401

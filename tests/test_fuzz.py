@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fuzz_inputs  # noqa: F401 - adds targets
-import fuzz_stored  # noqa: F401
 from attack import ROUNDS
-from fuzzing import TARGETS, Target
+from fuzzing import TARGETS, Target, load_targets
+
+load_targets()
 
 LONGEST = 30
 """Seconds after which a call counts as hanging."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from json import JSONDecoder, dumps
@@ -165,20 +166,24 @@ class GraphFile:
         return "\n".join([*map(_dumped, known), *graph.others]).encode("utf-8", "surrogateescape")
 
 
+_SPACE = re.compile(r"\s*")
+
+
 def _items(line: str) -> Iterator[Item | str]:
     """Yield the entities and relations of a line, and what is neither as text.
 
     A line has one, but two processes of the reference server may have written several into one.
     """
     decoder = JSONDecoder()
-    while line:
+    start = 0
+    while start < len(line):
         try:
-            item, end = decoder.raw_decode(line)
+            item, end = decoder.raw_decode(line, start)
         except (ValueError, RecursionError):
-            yield line
+            yield line[start:]
             return
-        yield item if _is_known(item) else line[:end]
-        line = line[end:].strip()
+        yield item if _is_known(item) else line[start:end]
+        start = _SPACE.match(line, end).end()  # type: ignore[union-attr]
 
 
 def _is_known(item: Any) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import mnemic
 from faulty_proxy import FaultyProxy, Mode, Pass, proxy_for
@@ -62,9 +63,9 @@ class Network:
         """How many connections were made."""
         return sum(proxy.accepted for proxy in self.proxies)
 
-    def open(self, options: str) -> mnemic.Memory:
-        """Open the store across the network, with options of the URL."""
-        return mnemic.open(with_option(self.through, options), embedder=None)
+    def open(self, option: str, **layers: Any) -> mnemic.Memory:
+        """Open the store across the network, with an option of the URL and layers."""
+        return mnemic.open(with_option(self.through, option), embedder=None, **layers)
 
 
 def with_option(url: str, option: str) -> str:

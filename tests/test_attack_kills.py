@@ -78,7 +78,7 @@ def own_valkey() -> Iterator[tuple[Process, str]]:
 def own_mnemic() -> Iterator[tuple[Process, str]]:
     server = mnemic_server.HttpServer()
     try:
-        yield server.process, f"{server.address}/store/?breaker=0"
+        yield server.process, f"{server.address}/store/?breaker=0&timeout=10"
     finally:
         server.process.kill()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ import mnemic
 from attack import seeds
 from faults import DURABLE, Network, Writer, network, said
 from faulty_proxy import Cut, Garbage, Mode, Pass, Slow, Stall
+from layered import KEY
 
 WRITERS = 3
 SECONDS = 4.0
@@ -54,12 +57,23 @@ def spoil(net: Network, rng: random.Random, seconds: float) -> None:
         time.sleep(rng.random() * 0.2)
 
 
+LAYERS: dict[str, Any] = {
+    "encryption_key": KEY, "audit": True, "history": timedelta(days=1), "redact": True,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("name", DURABLE)
-def test_a_network_that_fails_at_random_loses_and_doubles_nothing(name: str, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "layers"), [*((name, {}) for name in DURABLE), ("postgresql", LAYERS), ("valkey", LAYERS)]
+)
+def test_a_network_that_fails_at_random_loses_and_doubles_nothing(
+    name: str, layers: dict[str, Any], seed: int, tmp_path: Path
+) -> None:
     rng = random.Random(seed)
     with network(name, tmp_path) as net:
-        with net.open("timeout=3") as memory:
+        with mnemic.open(net.url, embedder=None, **layers) as memory:
+            memory.scope("w0").session("shared").info()
+        with net.open("timeout=3", **layers) as memory:
             writers = [Writer(memory.scope(f"w{n}"), f"w{n}", sure=n % 2 == 0, memories=True) for n in range(WRITERS)]
             for writer in writers:
                 writer.start()
@@ -69,7 +83,7 @@ def test_a_network_that_fails_at_random_loses_and_doubles_nothing(name: str, see
                 writer.end()
         assert net.accepted > connected, "no connection was lost: nothing was shown"
         assert sum(writer.acknowledged for writer in writers)
-        with mnemic.open(net.url, embedder=None) as memory:
+        with mnemic.open(net.url, embedder=None, **layers) as memory:
             for writer in writers:
                 home = memory.scope(writer.name)
                 writer.check(home)

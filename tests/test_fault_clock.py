@@ -13,6 +13,8 @@ import mnemic
 from clock import Clock
 from faults import DURABLE, said
 from http_server import serving
+from mnemic.records import LEASE, Record
+from mnemic.store.query import Put, Write
 from servers.stores import empty_store
 
 
@@ -67,7 +69,37 @@ def test_versions_and_limits_hold_when_the_clock_goes_back(name: str, tmp_path: 
         assert said(chat) == ["m3", "m4", "m5"]
         with pytest.raises(mnemic.ConflictError):
             home.notes.write("plan", "late", if_version=1)
-        home.facts.add("Alice", "lives in", "Oslo")
-        clock.advance(days=-1)
-        home.facts.add("Alice", "lives in", "Bergen")
-        assert "Bergen" in {fact.object for fact in home.facts.ask("Alice", "lives in")}
+
+
+def test_what_was_said_last_is_true_when_the_clock_goes_back(memory: mnemic.Memory, clock: Clock) -> None:
+    facts = memory.scope("acme").facts
+    clock.advance(hours=1)
+    for city in ("Oslo", "Paris", "Bergen", "Bergen"):
+        facts.add("Alice", "lives in", city, single=True)
+        assert [fact.object for fact in facts.ask("Alice", "lives in")] == [city]
+        clock.advance(minutes=-20)
+    clock.advance(hours=2)
+    assert [fact.object for fact in facts.ask("Alice", "lives in")] == ["Bergen"]
+    known = [fact.object for fact in facts.ask("Alice", "lives in", history=True)]
+    assert sorted(known) == ["Bergen", "Oslo", "Paris"]
+
+
+def test_a_fact_that_is_to_begin_later_still_begins_then(memory: mnemic.Memory, clock: Clock) -> None:
+    facts = memory.scope("acme").facts
+    facts.add("Alice", "lives in", "Paris", single=True, valid_from=clock() + timedelta(hours=1))
+    facts.add("Alice", "lives in", "Oslo", single=True)
+    assert [fact.object for fact in facts.ask("Alice", "lives in")] == ["Oslo"]
+    clock.advance(hours=2)
+    assert [fact.object for fact in facts.ask("Alice", "lives in")] == ["Paris"]
+
+
+def test_a_lease_of_a_clock_that_was_ahead_is_taken_over(memory: mnemic.Memory, clock: Clock) -> None:
+    """A process whose clock is a day ahead dies while it shrinks a session."""
+    handed: list[mnemic.Message] = []
+    chat = memory.scope("acme").session("s", max_messages=3, overflow=handed.extend)
+    lease = Record(chat.scope, LEASE, "room", expires=clock() + timedelta(days=1))
+    memory._driver.run(memory._async._store.write(Write((Put(lease),))))
+    for n in range(6):
+        chat.add("user", f"m{n}")
+    assert [message.text for message in handed] + said(chat) == [f"m{n}" for n in range(6)]
+    assert len(said(chat)) <= 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import field
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
+from ..checks import MICROSECOND, check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
 from ..layers.redact import redact_names, stored_name
@@ -126,7 +126,7 @@ class AsyncFacts:
             if single:
                 (stored,) = await self._store.read([guard])
                 known = await self._known("pair", guard.key)
-                fact, ops = self._in_line(given, known)
+                fact, ops = self._in_line(given, known, starts_now=valid_from is None)
                 # Two writers must not both find nothing to end.
                 record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
                 ops.append(Put(record, stored.version if stored is not None else 0))
@@ -290,22 +290,25 @@ class AsyncFacts:
             given = replace(given, valid_from=min(present.valid_from, given.valid_from))
         return self._put(given, known)
 
-    def _in_line(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
+    def _in_line(self, given: Fact, known: list[Record], *, starts_now: bool) -> tuple[Fact, list[Op]]:
         """Add a fact of a single-valued predicate; `known` are all its facts, past and present."""
         ops: list[Op] = []
-        before = [record for record in known if true_at(record, given.valid_from)]
+        # After a clock went back, or by one that is behind, facts that were added earlier begin later than this one.
+        ahead = [record for record in known if starts_now and _began_after(record, given.valid_from)]
+        known = [record for record in known if record not in ahead]
+        before = [*ahead, *(record for record in known if true_at(record, given.valid_from))]
         same = next((record for record in before if record.labels["object"] == given.object), None)
         if same is not None:
             # It is already valid, and keeps its start.
             assert same.valid_from is not None
-            given = replace(given, valid_from=same.valid_from)
+            given = replace(given, valid_from=min(same.valid_from, given.valid_from))
         for record in before:
             if record.labels["object"] != given.object:
                 ops += self._close(record, given.valid_from)
         later = [r.valid_from for r in known if r.valid_from is not None and r.valid_from > given.valid_from]
         if later:
             given = replace(given, valid_to=min([*later, *filter(None, [given.valid_to])]))
-        fact, puts = self._put(given, known)
+        fact, puts = self._put(given, [*ahead, *known])
         return fact, [*ops, *puts]
 
     def _put(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
@@ -316,7 +319,10 @@ class AsyncFacts:
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
         """End a fact; open and ended facts have different keys."""
-        past = to_record(replace(to_fact(record), valid_to=moment), self.scope)
+        fact = replace(to_fact(record), valid_to=moment)
+        if fact.valid_from > moment:
+            fact = replace(fact, valid_from=moment - MICROSECOND)
+        past = to_record(fact, self.scope)
         if past.key == record.key:
             return [Put(past, record.version)]
         return [Delete(record.ref, record.version), Put(past)]
@@ -398,3 +404,9 @@ def fact_conditions(subject: str | None, predicate: str | None, object: str | No
     return tuple(
         Condition(f"labels.{name}", "eq", check_name(value, name)) for name, value in names if value is not None
     )
+
+
+def _began_after(record: Record, moment: datetime) -> bool:
+    """Return whether a fact was valid when it was added, and that was, by its clock, after a moment."""
+    began, added = record.valid_from, record.created
+    return began is not None and added is not None and moment < began <= added

@@ -120,7 +120,7 @@ class LimitedLog:
         """Evict messages, unless another writer has the lease."""
         lease = Record(self._scope, LEASE, "room", expires=self._store.clock() + LEASE_TIME)
         try:
-            (outcome,) = await self._store.write(Write((Put(lease, if_version=0),)))
+            outcome = await self._take(lease)
         except ConflictError:
             return
         try:
@@ -130,6 +130,17 @@ class LimitedLog:
         finally:
             with suppress(ConflictError):  # it took so long that another writer has taken over
                 await self._store.write(Write((Delete(lease.ref, outcome.version),)))
+
+    async def _take(self, lease: Record) -> Outcome:
+        """Store a lease; raises ConflictError if another writer has it."""
+        try:
+            return (await self._store.write(Write((Put(lease, if_version=0),))))[0]
+        except ConflictError:
+            (held,) = await self._store.read([lease.ref])
+            if held is None or not held.expires or not lease.expires or held.expires <= lease.expires:
+                raise
+        # It was taken by a clock that was ahead, and would not expire for long.
+        return (await self._store.write(Write((Put(lease, if_version=held.version),))))[0]
 
     async def _evict_oldest(self, settings: SessionSettings) -> bool:
         """Evict the oldest messages; return whether there may be more."""

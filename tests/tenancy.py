@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -54,14 +55,20 @@ NUMBERS = ("last_seq", "seq", "version", "cursor")
 """What AgentCore numbers by its own clock."""
 
 
+ERASED = ("scope", "dry_run", "records", "erased", "derived", "removed")
+"""What a certificate says that is not of the store."""
+
+
 class Stage:
     """A store with room for the tenants of many examples, and the number of calls that they have made."""
 
     memory: mnemic.Memory
 
-    def __init__(self, *, all_kinds: bool = True, audited: bool = False) -> None:
+    def __init__(self, *, all_kinds: bool = True, layers: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Take the options of the layers over the stores."""
         self.all_kinds = all_kinds
-        self.audited = audited
+        self.audited = "audit" in layers
+        self.options: dict[str, Any] = {"embedder": None, "clock": self.clock, **layers}
         self.calls = 0
         self.examples = 0
         self.now = START
@@ -97,6 +104,8 @@ def plain(value: Any, ignored: tuple[str, ...] = ()) -> Any:
         return value.path
     if isinstance(value, mnemic.Message):
         return {"message": plain(value.to_dict() | {"timestamp": value.timestamp})}
+    if isinstance(value, mnemic.ErasureCertificate):
+        value = [getattr(value, name) for name in ERASED]
     if isinstance(value, Struct):
         named = [name for name in value.__struct_fields__ if name not in ignored and name != "derived"]
         return {name: plain(getattr(value, name), ignored) for name in named}

@@ -43,7 +43,7 @@ class Tenants(Stores):
             path = parent / family[(seed + n) % len(family)]
             secret = f"zq{self.stage.examples}x{n}zq"
             shared = self.stage.tenant(path)
-            alone = mnemic.open("memory://", embedder=None, clock=self.stage.clock, audit=self.stage.audited)
+            alone = mnemic.open("memory://", **self.stage.options)
             self.opened += [shared, alone]
             tenant = Tenant(path, secret, shared.__enter__(), alone.restricted(path, RIGHTS))
             tenant.stolen, tenant.notes = [], {}

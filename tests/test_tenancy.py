@@ -18,7 +18,8 @@ from tenancy import Stage
 from tenancy_machine import Tenants
 
 CALLS = {
-    "memory": 3000, "sqlite": 2000, "encrypted": 1500, "audited": 1000, "postgresql": 600, "valkey": 600,
+    "memory": 3000, "sqlite": 2000, "encrypted": 1500, "audited": 1000, "postgresql": 400,
+    "postgresql-confined": 400, "valkey": 500,
     "valkey-cluster": 300, "dynamodb": 300, "s3": 300, "http": 300, "agentcore": 100,
 }  # fmt: skip
 """How many calls the tenants make on each back-end at least."""
@@ -29,9 +30,8 @@ STEPS = 15
 
 @pytest.mark.parametrize("name", CALLS)
 def test_tenants_do_not_notice_one_another(name: str, tmp_path: Path) -> None:
-    stage, least = Stage(all_kinds=name != "agentcore", audited=name == "audited"), CALLS[name] * ROUNDS
-    options = {"embedder": None, "clock": stage.clock, **LAYERS.get(name, {})}
-    with empty_store(BELOW.get(name, name), tmp_path) as url, mnemic.open(url, **options) as stage.memory:
+    stage, least = Stage(all_kinds=name != "agentcore", layers=LAYERS.get(name, {})), CALLS[name] * ROUNDS
+    with empty_store(BELOW.get(name, name), tmp_path) as url, mnemic.open(url, **stage.options) as stage.memory:
         run_state_machine_as_test(
             partial(Tenants, stage),  # type: ignore[arg-type]
             settings=settings(

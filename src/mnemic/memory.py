@@ -32,7 +32,7 @@ from .layers.hold import HoldLayer
 from .layers.index import IndexLayer
 from .layers.master_key import EncryptionKeys
 from .layers.redact import RedactLayer, reveal
-from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
+from .layers.restricted import RIGHTS, RestrictedLayer, Right, confined, require, require_whole, visible_root
 from .layers.served import ServedLayer
 from .layers.store_signing import StoreSigning
 from .models.embedder import AUTO, Embedder, find_embedder
@@ -170,13 +170,13 @@ class AsyncMemory:
         Raises InvalidValueError for an unknown right, AccessDeniedError for more than this memory may do itself.
         """
         path = scope if isinstance(scope, ScopePath) else ScopePath(scope)
-        confined = RestrictedLayer(self._store, path, check_names(rights, "right", RIGHTS))  # type: ignore[arg-type]
-        if isinstance(self._store, RestrictedLayer) and not self._store.includes(confined):
+        layer = RestrictedLayer(self._store, path, check_names(rights, "right", RIGHTS))  # type: ignore[arg-type]
+        if isinstance(self._store, RestrictedLayer) and not self._store.includes(layer):
             raise AccessDeniedError(
                 "a restricted memory can only be restricted further: a scope and rights within its own"
             )
         view = copy(self)
-        view._store = confined
+        view._store = layer
         return view
 
     async def ping(self) -> timedelta:
@@ -262,7 +262,8 @@ class AsyncMemory:
         Returns the number of searchable texts.
         """
         scope = self._reach(ScopePath.of(*segments), "read")
-        return 0 if scope is None else await self._index.warm(scope)
+        with confined(self._store):
+            return 0 if scope is None else await self._index.warm(scope)
 
     async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Rebuild the companion index from the records; return the number of texts in it.

@@ -141,6 +141,31 @@ def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> I
         execute(admin, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@contextmanager
+def confined_database(_folder: Path | None = None) -> Iterator[str]:
+    """Provide the URL of a new database with row-level security, for a role that is subject to it and owns it."""
+    with empty_database() as url:
+        role = f"trial_{uuid4().hex[:12]}"
+        execute(url, "CREATE EXTENSION vector")
+        execute(url, f"CREATE ROLE {role} LOGIN NOSUPERUSER NOBYPASSRLS")
+        database = urlsplit(url).path[1:]
+        execute(url, f"ALTER DATABASE {database} OWNER TO {role}")
+        execute(url, f"ALTER SCHEMA public OWNER TO {role}")
+        try:
+            yield f"{as_role(url, role)}?row_security=on"
+        finally:
+            execute(url, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
+            execute(url, f"REASSIGN OWNED BY {role} TO CURRENT_USER")
+            execute(url, f"DROP OWNED BY {role}")
+            execute(url, f"DROP ROLE {role}")
+
+
+def as_role(url: str, role: str) -> str:
+    """Return the URL of a database for another role."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
+
+
 def execute(url: str, statement: str) -> None:
     """Run a statement."""
     with closing(_connect(url)) as connection:

@@ -60,6 +60,7 @@ STORES: dict[str, Target] = {
         Target("memory", _memory, frozenset({Capability.ATOMIC, Capability.RECORDS}), inline=True),
         Target("sqlite", empty_file, _SERVER, inline=True),
         Target("postgresql", postgres.empty_database, _WITH_INDEX),
+        Target("postgresql-confined", postgres.confined_database, _WITH_INDEX),
         Target("postgresql-plain", partial(postgres.empty_database, extensions=False), _SERVER),
         Target("redis7", redis.empty_keyspace, _SERVER),
         Target("redis8", partial(redis.empty_keyspace, server=redis.server8), _WITH_INDEX),

@@ -20,10 +20,11 @@ def migrate(store: StoreChoice, as_json: bool) -> None:
         if parsed.scheme == "sqlite":
             # A new file needs no preparation, so this one is a mistake.
             await registry.find_existing(store.url)
-        did = await backend.prepare(parsed) if backend.prepare is not None else "is at the newest schema"
+        if backend.prepare is not None:
+            return str(parsed), await backend.prepare(parsed)
         opened = await backend.open(parsed)
         await opened.close()
-        return str(parsed), did
+        return str(parsed), "is at the newest schema"
 
     url, did = run(prepared())
     if as_json:

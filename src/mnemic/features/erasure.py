@@ -132,7 +132,9 @@ class Erasure:
 
     async def count(self) -> ErasureCertificate:
         """Count what would be erased; nothing is changed."""
-        if isinstance(backend := _backend(self._store), Erasing) and not self._archives:
+        if not self._reached:
+            return self._finished({}, [], [], dry_run=True, id="")
+        if (backend := _erasing(self._store)) is not None and not self._archives:
             return ErasureCertificate.from_dict(await backend.erase(self._scope, self._pseudonym, dry_run=True))
         found = await streams_of(self._store, self._scope)
         derived = Derivations(self._scope)
@@ -158,8 +160,8 @@ class Erasure:
         await self._check_holds()
         interrupted = await self._begin()
         elsewhere = await self._erase_derived()
-        backend, served = _backend(store), None
-        if isinstance(backend, Erasing):
+        backend, served = _erasing(store), None
+        if backend is not None:
             served = ErasureCertificate.from_dict(await backend.erase(scope, self._pseudonym, dry_run=False))
         erased = await self._purge()
         archives = [await self._erase_archive(url) for url in self._archives]
@@ -183,7 +185,7 @@ class Erasure:
             if isinstance(layer, HoldLayer):
                 for hold in await layer.active(fresh=True):
                     if hold.touches(self._scope):
-                        raise hold.error(f"scope {self._scope.path!r}")
+                        raise hold.seen_from(visible_root(self._store)).error(f"scope {self._scope.path!r}")
 
     async def _begin(self) -> list[InterruptedErasure]:
         """Record that an erasure has begun; return those that began earlier and did not finish."""
@@ -380,6 +382,12 @@ async def finish(store: Store, certificate: ErasureCertificate) -> ErasureCertif
         **actor_of(store),
     )
     return await signed(store, made)
+
+
+def _erasing(store: Store) -> Erasing | None:
+    """Return the back-end if it erases by itself, for a caller who may use all of it."""
+    backend = _backend(store)
+    return backend if isinstance(backend, Erasing) and not isinstance(store, RestrictedLayer) else None
 
 
 def _backend(store: Store) -> Store:

@@ -13,7 +13,7 @@ from ..errors import AccessDeniedError, InvalidValueError, NotFoundError
 from ..layers.audit import actor_of
 from ..layers.hold import EXPIRY, TECHNICAL, Hold, HoldLayer, hold_ref, to_record
 from ..layers.layer import layers_of
-from ..layers.restricted import RestrictedLayer, require
+from ..layers.restricted import RestrictedLayer, require, unrestricted, visible_root
 from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, ScopePath, Stream
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, StreamScan, Touch, Write
@@ -62,18 +62,22 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
         raise InvalidValueError(f"a hold ends later than now: {hold.until}")
     async for mark in scan_all(layer, Scan(scope=scope, kinds=(ERASURE_KIND,), below=True)):
         raise InvalidValueError(f"scope {shown(mark.scope.path)} is being erased: finish that before holding it")
-    await _whole(store).write(Write((Put(to_record(hold), 0),)))
+    await unrestricted(store).write(Write((Put(to_record(hold), 0),)))
     await layer.known_everywhere()
     await _suspend(layer._below, scope)
     return hold
 
 
 async def list_holds(store: Store, scope: ScopePath) -> list[Hold]:
-    """Return the holds that are in force on a scope, above or below it, oldest first."""
-    layer = _keeper(store, scope)
+    """Return the holds that are in force on a scope, above or below it, oldest first.
+
+    Of one on a scope that a restricted memory does not see, only its times are told.
+    """
+    layer, root = _keeper(store, scope), visible_root(store)
     if isinstance(layer, Holding):
-        return [_from_json(one) for one in await layer.holds(scope)]
-    return sorted([one for one in await layer.active(fresh=True) if one.touches(scope)], key=lambda one: one.created)
+        return [_from_json(one).seen_from(root) for one in await layer.holds(scope)]
+    holds = [one.seen_from(root) for one in await layer.active(fresh=True) if one.touches(scope)]
+    return sorted(holds, key=lambda one: one.created)
 
 
 async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
@@ -87,7 +91,7 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
     found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.holds(hold.scope)]
     if not found:
         raise NotFoundError(f"there is no hold {shown(id)} on {shown(scope.path)}")
-    await _whole(store).write(Write((Delete(hold_ref(id)),)))
+    await unrestricted(store).write(Write((Delete(hold_ref(id)),)))
     await restore(layer, found[0].scope)
     return found[0]
 
@@ -119,11 +123,6 @@ def _keeper(store: Store, scope: ScopePath) -> HoldLayer | Holding:
 
 def _from_json(value: Any) -> Hold:
     return convert({**value, "scope": {"path": value["scope"]}}, Hold)
-
-
-def _whole(store: Store) -> Store:
-    """Return the store without restrictions, whose root has the holds."""
-    return next(layer for layer in layers_of(store) if not isinstance(layer, RestrictedLayer))
 
 
 async def _suspend(below: Store, scope: ScopePath) -> None:

@@ -26,6 +26,7 @@ from ..checks import new_id
 from ..errors import SettingsChangedError, StoreError
 from ..event_loop import ForkAware, notify_on_fork, pause, running_loop
 from ..records import AUDIT_KIND, AUDIT_KINDS, CHAINS_KIND, Record, ScopePath, StreamName
+from ..store.confinement import Unconfined
 from ..store.protocol import Nearest, OwnIndex, Store
 from ..store.query import Expect, Op, Outcome, Put, StreamScan, Touch, Write
 from ..telemetry.calls import count as counted
@@ -108,7 +109,8 @@ class ChainLayer(Layer, ForkAware):
     async def append(self, scope: ScopePath, kind: str, entries: Sequence[dict[str, Any]]) -> None:
         """Append entries with these fields to a chain."""
         now = self.clock()
-        await self.write(Write(tuple(Put(new_entry(scope, kind, fields, now)) for fields in entries)))
+        with Unconfined():  # the register is at the root
+            await self.write(Write(tuple(Put(new_entry(scope, kind, fields, now)) for fields in entries)))
 
     def _known(self, name: StreamName) -> _Chain:
         with self._taking:

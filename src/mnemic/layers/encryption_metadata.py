@@ -22,6 +22,7 @@ from ..records import ENCRYPTION_KIND, FENCE_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams
 from ..store.query import Put, StreamScan, Write
 from .cipher import DataKeys, subject_of
+from .layer import whole_store
 from .master_key import SUBJECT_LEVEL, MasterKeys, Wrapped
 
 METADATA_REF = Ref(ScopePath(), ENCRYPTION_KIND, "current")
@@ -72,9 +73,9 @@ class MetadataRecord:
         key_store: Store | None = None,
     ) -> None:
         self.masters = masters
-        self._store = store
+        self._store = whole_store(store)
         self.apart = key_store is not None
-        self._key_store = key_store or store
+        self._key_store = whole_store(key_store or store)
         self._name = name
         self._level = level
         self.new_level: int = SUBJECT_LEVEL if level is None else level

@@ -21,8 +21,8 @@ from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, 
 from ..store.retry import retried
 from ..store.stream_state import over_limit
 from .audit_settings import current_actor
-from .layer import Layer
-from .restricted import RestrictedLayer
+from .layer import Layer, whole_store
+from .restricted import unrestricted
 from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
 
 COPIED_AT_ONCE = 200
@@ -66,7 +66,8 @@ class HistoryLayer(Layer):
 
     async def _begin(self) -> None:
         """Record when the history of a store began, and how long versions are kept."""
-        (record,) = await self._below.read([BEGIN_REF])
+        store = whole_store(self._below)
+        (record,) = await store.read([BEGIN_REF])
         now = self.clock()
         since = now
         if record is not None:
@@ -80,7 +81,7 @@ class HistoryLayer(Layer):
             Record(BEGIN_REF.scope, BEGIN_REF.kind, BEGIN_REF.key, data=data), 0 if record is None else record.version
         )
         try:
-            await self._below.write(Write((put,)))
+            await store.write(Write((put,)))
         except ConflictError:
             return  # another writer did
         self._begun = True
@@ -331,9 +332,7 @@ def _identity(record: Record | None) -> tuple[Any, ...] | None:
 
 async def history_since(store: Store) -> datetime | None:
     """Return from when on the versions of a store are complete; None if there are none, or that is not visible."""
-    while isinstance(store, RestrictedLayer):
-        store = store._below
-    (record,) = await store.read([BEGIN_REF])
+    (record,) = await unrestricted(store).read([BEGIN_REF])
     if record is None:
         return None
     since, keep = _begin_of(record)

@@ -34,9 +34,10 @@ from ..records import (
     ScopePath,
     Value,
 )
+from ..store.confinement import confinement
 from ..store.protocol import Capability, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
-from .layer import Layer
+from .layer import Layer, whole_store
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
@@ -68,6 +69,12 @@ class Hold(Value, frozen=True, kw_only=True):
         """Return whether a scope, or something below it, is under the hold."""
         return self.scope.holds(scope) or scope.holds(self.scope)
 
+    def seen_from(self, root: ScopePath) -> Hold:
+        """Return the hold as a caller may see it who is confined to `root`: of one set above, only its times."""
+        if root.holds(self.scope):
+            return self
+        return replace(self, id="", scope=root, reason="it was set for a scope above this one", actor=None)
+
     def error(self, what: str) -> HeldError:
         """Return the error for a deletion that the hold forbids."""
         until = "" if self.until is None else f" until {self.until:%Y-%m-%d %H:%M}"
@@ -97,7 +104,7 @@ class HoldLayer(Layer):
     async def stored(self) -> list[Hold]:
         """Return the holds that are stored, whether or not they have ended."""
         scan = Scan(scope=ROOT, kinds=(HOLD_KIND,))
-        return [to_hold(record) async for record in scan_all(self._below, scan)]
+        return [to_hold(record) async for record in scan_all(whole_store(self._below), scan)]
 
     async def known_everywhere(self) -> None:
         """Wait until every process that uses the store knows the holds that are stored now."""
@@ -113,7 +120,7 @@ class HoldLayer(Layer):
         if hold is None:
             outcomes = await self._below.write(write)
         else:
-            outcomes = await self._write_held(write, hold)
+            outcomes = await self._write_held(write, hold.seen_from(confinement()))
         if any(place_of(op)[1] == HOLD_KIND for op in write.ops):
             self._read_at = float("-inf")
         return outcomes

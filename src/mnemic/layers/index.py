@@ -42,7 +42,7 @@ from ..store.query import (
     place_of,
 )
 from .index_cache import BUFFERED, IndexCache, in_thread, try_to_write
-from .layer import Layer
+from .layer import Layer, whole_store
 from .remote_index import CANDIDATES, RemoteIndex
 from .store_embedder import StoreEmbedder
 
@@ -353,7 +353,8 @@ class IndexLayer(Layer, ForkAware):
         self._uses[ref] = (moment, self._uses.get(ref, (0, 0))[1] + 1)
 
     async def _write_uses(self) -> None:
-        """Write buffered uses; a failure is ignored."""
+        """Write buffered uses, of whichever callers; a failure is ignored."""
+        store = whole_store(self._below)
         uses, self._uses = self._uses, {}
         ops: list[Derive] = []
         by_stream: dict[tuple[ScopePath, str], list[str]] = {}
@@ -363,11 +364,11 @@ class IndexLayer(Layer, ForkAware):
             for start in range(0, len(keys), MAX_CHOICES):
                 where = (Condition("key", "in", tuple(keys[start : start + MAX_CHOICES])),)
                 scan = Scan(scope=scope, kinds=(kind,), where=where, derived=(USE,), bodies=False)
-                for record in (await self._below.scan(scan)).items:
+                for record in (await store.scan(scan)).items:
                     last, more = uses[record.ref]
                     known = unpack_use(record.derived.get(USE)).uses
                     ops.append(Derive(record.ref, USE, pack_use(Use(last, known + more, last))))
-        await try_to_write(self._below, ops)
+        await try_to_write(store, ops)
 
 
 def _with_entry(put: Put, name: str, entry: bytes) -> Put:

@@ -23,6 +23,7 @@ from ..store.availability import cause_name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
 from ..telemetry.calls import watch
+from .layer import whole_store
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class IndexCache:
                 await self._embedder.builder(writing=True)
             except StoreError:
                 return
-            await try_to_write(self._below, ops)
+            await try_to_write(whole_store(self._below), ops)
 
     async def _add_vectors(self, index: ScopeIndex, builder: EntryBuilder, seconds: float) -> None:
         """Compute and store missing vectors, newest first, within the time limit of a search."""

@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 from msgspec.structs import replace
 
 from ..records import Match, Record, Ref, ScopePath, Stream
+from ..store.confinement import Confined, Unconfined
 from ..store.matching import to_cursor
 from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
@@ -68,6 +69,39 @@ def layers_of(store: Store) -> Iterator[Store]:
     while isinstance(store, Layer):
         store = store._below
         yield store
+
+
+class ConfiningLayer(Layer):
+    """Passes calls on, confined to a scope for a store whose database enforces it, or with the whole store open."""
+
+    def __init__(self, below: Store, confined: Callable[[], Confined]) -> None:
+        super().__init__(below)
+        self._confined = confined
+
+    async def write(self, write: Write) -> list[Outcome]:
+        with self._confined():
+            return await self._below.write(write)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        with self._confined():
+            return await self._below.read(refs)
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        with self._confined():
+            return await self._below.scan(scan)
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        with self._confined():
+            return await self._below.streams(scan)
+
+    async def search(self, search: Search) -> list[Match]:
+        with self._confined():
+            return await super().search(search)
+
+
+def whole_store(below: Store) -> Store:
+    """Return a store for what a layer itself stores or buffers, such as a key at the root, whoever calls it."""
+    return ConfiningLayer(below, Unconfined)
 
 
 LEAST, MOST = 64, 1000

@@ -31,10 +31,11 @@ from ..records import (
     ScopePath,
     Stream,
 )
+from ..store.confinement import Confined
 from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store
 from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
 from ..telemetry.calls import UNKNOWN, Origin
-from .layer import Layer, filtered_scan
+from .layer import ConfiningLayer, Layer, filtered_scan, layers_of
 from .store_signing import StoreSigning
 
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
@@ -57,7 +58,7 @@ class RestrictedLayer(Layer):
 
     def __init__(self, below: Store, scope: ScopePath, rights: Collection[Right] = RIGHTS) -> None:
         """Raise InvalidValueError for an unknown right."""
-        super().__init__(below)
+        super().__init__(ConfiningLayer(below, lambda: Confined(scope)))
         self.scope: ScopePath = scope
         self.rights: frozenset[str] = frozenset(check_names(tuple(rights), "right", RIGHTS))
         self.origin: Origin = getattr(below, "origin", UNKNOWN)
@@ -154,6 +155,16 @@ class RestrictedLayer(Layer):
 def visible_root(store: Store) -> ScopePath:
     """Return the scope that a store is confined to; the root if it is not."""
     return store.scope if isinstance(store, RestrictedLayer) else ScopePath()
+
+
+def unrestricted(store: Store) -> Store:
+    """Return the store behind restrictions, for what belongs to the store itself and not to the caller."""
+    return next(one for one in layers_of(store) if not isinstance(one, RestrictedLayer | ConfiningLayer))
+
+
+def confined(store: Store) -> Confined:
+    """Return a context manager for calls below a store that is perhaps restricted, confined as its own are."""
+    return Confined(visible_root(store))
 
 
 def require(store: Store, right: Right) -> None:

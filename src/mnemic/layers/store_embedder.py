@@ -15,6 +15,7 @@ from ..recall.index_entry import TEXTS_AT_ONCE, EntryBuilder, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all, scan_pages
 from ..store.query import Derive, Put, Scan, StreamScan, Write
+from .layer import whole_store
 
 log: logging.Logger = logging.getLogger("mnemic.recall")
 
@@ -28,7 +29,7 @@ class StoreEmbedder:
     """Tracks the embedder of a store."""
 
     def __init__(self, store: Store, embedder: Embedder | str | None) -> None:
-        self._store = store
+        self._store = whole_store(store)
         self._requested = embedder
         self._builder: EntryBuilder | None = None
         self._recorded: str | None = None

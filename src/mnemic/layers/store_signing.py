@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import ConflictError, InvalidValueError, StorePermissionError
 from ..records import SIGNING_KIND, Record, ScopePath
 from ..signing import SigningKey, SigningKeys, signing_keys
+from ..store.confinement import Unconfined
 from ..store.protocol import Store, scan_all
 from ..store.query import Put, Scan, Write
 
@@ -34,7 +35,8 @@ class StoreSigning:
             kept = SigningKey.generate()
             record = Record(ScopePath(), SIGNING_KIND, "first", data={"secret": kept.secret_text()})
             try:
-                await self._store.write(Write((Put(record, 0),)))
+                with Unconfined():
+                    await self._store.write(Write((Put(record, 0),)))
             except ConflictError:
                 pass  # another process was faster
             except StorePermissionError as error:
@@ -48,7 +50,8 @@ class StoreSigning:
         """Return all keys, the signing one first; none if the store has none yet."""
         if not self._keys:
             scan = Scan(scope=ScopePath(), kinds=(SIGNING_KIND,))
-            self._keys = [_kept(record) async for record in scan_all(self._store, scan)]
+            with Unconfined():
+                self._keys = [_kept(record) async for record in scan_all(self._store, scan)]
         return self._keys
 
 

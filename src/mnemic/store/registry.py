@@ -198,9 +198,9 @@ def _install(entry: EntryPoint) -> str:
 HARMLESS = frozenset(
     {
         "branch", "breaker", "busy_timeout", "connect_timeout", "create", "layout", "lock_timeout", "max_connections",
-        "on_failure", "partitions", "pool_max", "pool_min", "prefix", "prepare", "recall", "region", "renew", "schema",
-        "ssl_cert_reqs", "sslmode", "statement_timeout", "synchronous", "target_session_attrs", "timeout",
-        "tls",
+        "on_failure", "partitions", "pool_max", "pool_min", "prefix", "prepare", "recall", "region", "renew",
+        "row_security", "schema", "ssl_cert_reqs", "sslmode", "statement_timeout", "synchronous",
+        "target_session_attrs", "timeout", "tls",
     }
 )  # fmt: skip
 """Options whose values may be shown; all others may be secrets."""

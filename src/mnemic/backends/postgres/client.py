@@ -24,6 +24,7 @@ from ...errors import StoreBusyError
 from ..calls import GRACE, Calls
 from ..sql.statements import Parameters, Prepared
 from .errors import STALE, explain, state_of
+from .row_security import RowSecurity
 from .statements import prepared
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Connection(psycopg.AsyncConnection[Any]):
         self._replan_at = REPLAN_AFTER
         self.committing: bool = False
         """Whether a statement that commits was sent."""
+        self.first: Sequence[Query] = ()
+        """Statements that begin each transaction."""
 
     @classmethod
     async def connect(cls, *args: Any, **options: Any) -> Self:
@@ -120,7 +123,10 @@ class Connection(psycopg.AsyncConnection[Any]):
 
     async def each(self, queries: Sequence[Query]) -> list[list[Any]]:
         self._sent += len(queries)
-        return await self.wait(self._pipelined(queries))
+        if not self.first or self.pgconn.transaction_status != TransactionStatus.IDLE:
+            return await self.wait(self._pipelined(queries))
+        # What is sent together is one transaction, and BEGIN continues it.
+        return (await self.wait(self._pipelined([*self.first, *queries])))[len(self.first) :]
 
     async def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         async with self.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
@@ -223,8 +229,9 @@ class Connection(psycopg.AsyncConnection[Any]):
 class Pool:
     """psycopg's connection pool on one event loop; reports at once that the server cannot be reached."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, row_security: RowSecurity) -> None:
         self._options = options
+        self._row_security = row_security
         self._in_use = 0
         self._waiting: dict[asyncio.Task[Any], ConnectFailure | None] = {}
         """Tasks that wait for a connection, and why they were interrupted."""
@@ -265,6 +272,8 @@ class Pool:
         """
         connection = await self._unless_refused(self._take)
         connection.committing = False
+        security = self._row_security
+        connection.first = security.first() if security.in_force else ()
         self._in_use += 1
         try:
             await connection.replan()
@@ -335,6 +344,7 @@ class PostgresClient:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.row_security = RowSecurity()
         self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
 
     async def run(self, work: Callable[[Pool], Awaitable[Result]], *, changes: bool = True) -> Result:
@@ -364,6 +374,6 @@ class PostgresClient:
 
     async def _connect(self) -> Pool:
         try:
-            return await Pool(self.options).open()
+            return await Pool(self.options, self.row_security).open()
         except psycopg.Error as error:
             raise explain(error, self.options.url) from error

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from msgspec.structs import replace
 
 from ...event_loop import off_loop
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
 from ..sql.diagnosis import TABLES, check_schema
 from ..sql.schema import VERSION_TABLE
+from . import row_security
 from .errors import explain
 from .opening import Options, new_store
 
@@ -43,7 +45,8 @@ async def diagnose(url: StoreURL) -> Diagnosis:
             raise explain(error, options.url) from error
 
     if await off_loop(work):
-        found.store = new_store(options)
+        found.store = store = new_store(replace(options, row_security=False))
+        await store.find_row_security()
     return found
 
 
@@ -107,5 +110,28 @@ def _check_tables(rows: Callable[..., list[Any]], tables: set[str], found: Diagn
         "AND relkind = 'r'",
         some,
     )
+    if readable:
+        _check_row_security(rows, found)
     found.facts |= {"bytes": int(sizes[0][0] or 0), "index_bytes": int(sizes[0][1] or 0)}
     return readable
+
+
+def _check_row_security(rows: Callable[..., list[Any]], found: Diagnosis) -> None:
+    """Check that policies, if there are any, are complete and apply to the role."""
+    ((there, applies, role),) = rows(row_security.find.text)
+    found.facts["row_security"] = ("on" if applies else "bypassed") if there else "off"
+    if not there:
+        return
+    if not applies:
+        found.warn(
+            "row_security_bypassed",
+            f"the tables have row-level security, which does not apply to the role {role}: it is a superuser, has "
+            "BYPASSRLS, or owns tables without FORCE ROW LEVEL SECURITY",
+            "connect as a role without SUPERUSER and BYPASSRLS, with row_security=on in the URL",
+        )
+    if open_tables := [name for name, _ in rows(row_security.OPEN_TABLES.replace("%", "%%"))]:
+        found.error(
+            "row_security_incomplete",
+            f"without row-level security, though others have it: {', '.join(open_tables)}",
+            "mnemic migrate, with row_security=on in the URL",
+        )

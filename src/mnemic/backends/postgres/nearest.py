@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...recall.index_entry import USE, unpack
@@ -17,6 +18,7 @@ from ...store.codec import FIELDS, from_columns
 from ...store.protocol import Mark, Near, Nearby
 from ..sql.schema import STREAM_COLUMNS, to_stream
 from ..sql.statements import Parameters, Prepared
+from . import row_security
 from .client import PostgresClient
 from .statements import prepared
 
@@ -177,6 +179,11 @@ class PostgresIndex:
                 "last_seq bigint NOT NULL, count bigint NOT NULL, PRIMARY KEY (stream_id, entry))",
             ]
             await self._run([LOCK, *tables])
+            if self._client.row_security.in_force:
+                (unprotected,) = await self._run([row_security.OPEN_TABLES])
+                policies = [row_security.protect(table, has_scope=has_scope) for table, has_scope in unprotected]
+                if policies:
+                    await self._run([LOCK, *chain.from_iterable(policies)])
             self._created.add(("", 0))
         if width and (name, width) not in self._created:
             graph = (

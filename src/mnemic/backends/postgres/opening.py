@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg.conninfo import conninfo_to_dict
 
 from ...errors import InvalidValueError
@@ -19,6 +20,7 @@ from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
 from ..sql.migrate import NEWEST, PARTITIONS, Engine, migrate
 from ..sql.schema import COLUMNS, HEAD, VERSION_TABLE
 from .errors import explain
+from .row_security import WHOLE, protect_all
 from .statements import PostgresStatements
 from .store import PostgresStore
 
@@ -42,6 +44,8 @@ class Options(Struct, frozen=True):
     lock_timeout: float = LOCK_SHARE * TIMEOUT
     prepare: bool = True
     partitions: int = 0
+    row_security: bool = False
+    """Whether the database must confine each call to its scope."""
     recall: int = LARGE
     """Number of records from which a scope is searched by the database instead of in memory."""
 
@@ -113,13 +117,14 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "prepare": lambda text: {"on": True, "off": False}[text],
     "partitions": number(0, 1000),
     "recall": recall_size,
+    "row_security": lambda text: {"on": True}[text],
 }
 """Mnemic's own options, and their parsers."""
 
 
 def migrate_database(options: Options, target: str = HEAD) -> None:
     """Migrate the database to a revision, under an advisory lock, on a connection of its own."""
-    begin = [f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"]
+    begin = [f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", f"SELECT set_config('mnemic.scope', '{WHOLE}', true)"]
     if name := options.schema:
         # Needs no privilege if the schema exists.
         create = f'CREATE SCHEMA "{name}"'
@@ -138,6 +143,16 @@ def migrate_database(options: Options, target: str = HEAD) -> None:
         raise explain(error, options.url) from error
 
 
+def protect_database(options: Options) -> None:
+    """Give all tables their policies, under the lock of migrations, on a connection of its own."""
+    try:
+        with psycopg.connect(**options.parameters) as raw:
+            raw.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            protect_all(raw)
+    except psycopg.Error as error:
+        raise explain(error, options.url) from error
+
+
 _statements = cache(PostgresStatements)
 
 
@@ -152,6 +167,7 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
     try:
         if await store.revision() != HEAD:
             await off_loop(lambda: migrate_database(options))
+        await _protect(store, options)
         await store.find_vector_index()
     except BaseException:
         await store.close()
@@ -159,11 +175,27 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
     return store
 
 
+async def _protect(store: PostgresStore, options: Options) -> None:
+    if not await store.find_row_security() and options.row_security:
+        await off_loop(lambda: protect_database(options))
+        await store.find_row_security()
+
+
 async def prepare(url: StoreURL) -> str:
-    """Migrate the database, also if its revision says that it is not necessary; raises UnreadableStoreError."""
+    """Migrate the database, also if its revision says that it is not necessary; raises UnreadableStoreError.
+
+    If the URL asks for policies, they are created, also as a role that bypasses them.
+    """
     options = Options.of(url)
     await off_loop(lambda: migrate_database(options))
-    return NEWEST
+    if options.row_security:
+        await off_loop(lambda: protect_database(options))
+    store = new_store(replace(options, row_security=False))
+    try:
+        await store.find_vector_index()
+    finally:
+        await store.close()
+    return f"{NEWEST}, with row-level security" if options.row_security else NEWEST
 
 
 async def _exists(url: StoreURL) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -19,6 +19,7 @@ from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableEr
 from ...event_loop import off_loop
 from ...records import Record, Ref, ScopePath, StreamName, now
 from ...store.codec import from_columns
+from ...store.confinement import confinement
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.query import Expect, Limit, Outcome, Put, Write
@@ -41,6 +42,7 @@ from ..sql.schema import (
 )
 from ..write_queue import Result as WriteResult
 from ..write_queue import WriteQueue, scope_of
+from . import row_security
 from .client import Connection, LostConnectionError, Pool, PostgresClient, Query
 from .errors import RETRYABLE, explain, state_of
 from .nearest import PostgresIndex
@@ -74,9 +76,14 @@ class PostgresStore(SqlReads):
         super().__init__(statements, clock)
         self._options = options
         self._client = PostgresClient(options)
-        self._queue = WriteQueue(self._commit, lambda write: hash(scope_of(write)) % LANES)
+        self._queue = WriteQueue(self._commit, self._lane)
         self._planned: dict[StreamName, None] = {}
         """Streams whose last append replaced or evicted a record, as the next one will."""
+
+    def _lane(self, write: Write) -> Hashable:
+        lane = hash(scope_of(write)) % LANES
+        # A lane's task runs in the context of its first writer: all of them must be confined to the same scope.
+        return (lane, confinement().path) if self._client.row_security.in_force else lane
 
     async def write(self, write: Write) -> list[Outcome]:
         return await write_once(self, write, self._queue.write)
@@ -88,6 +95,14 @@ class PostgresStore(SqlReads):
         except UnreadableStoreError:
             return None
         return str(rows[0][0]) if rows else None
+
+    async def find_row_security(self) -> bool:
+        """Confine transactions if the database has policies that apply; return whether it has any.
+
+        Raises StorePermissionError if they were asked for in the URL and do not apply to the role.
+        """
+        (found,) = await self._read(lambda connection: connection.all(row_security.find, {}))
+        return self._client.row_security.learn(self._options, *found)
 
     async def find_vector_index(self) -> None:
         """Use the database's own index if it has pgvector, or can install it."""
@@ -324,7 +339,8 @@ async def apply(
                 updates.append((sql.put_derived, row))
         if change.after is not change.before and change.name not in new:
             updates.append((sql.set_stream, stream_values(change.after, id)))
-    if sum(map(len, inserts.values())) < COPY_FROM:
+    # COPY is refused where row-level security applies.
+    if sum(map(len, inserts.values())) < COPY_FROM or connection.first:
         statements = {RECORDS: sql.add, LABELS: sql.add_label, DERIVED: sql.put_derived}
         removals += [(statements[table], row) for table, rows in inserts.items() for row in rows]
     else:

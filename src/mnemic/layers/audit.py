@@ -52,7 +52,7 @@ from ..store.query import (
     Write,
     place_of,
 )
-from .audit_chain import ChainLayer, new_entry
+from .audit_chain import ChainLayer, new_entry, put_entry
 from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan, layers_of
@@ -242,10 +242,10 @@ class AuditLayer(Layer):
             if self._audit.flags is not None:
                 data["flags"] = _flags(self._audit.flags, op.record)
             data["content"] = self._content(scope, kind, op.record.text)
-        return self._put(scope, data, time)
+        return self._put(scope, data, time, checked=isinstance(op, Put))
 
-    def _put(self, scope: ScopePath, data: dict[str, Any], time: datetime) -> Put:
-        """Return the operation that adds an entry with these fields and the actor's."""
+    def _put(self, scope: ScopePath, data: dict[str, Any], time: datetime, *, checked: bool = False) -> Put:
+        """Return the operation that adds an entry with these fields and the actor's; `checked` if they are valid."""
         names = self._default_actor | current_actor()
         data = {name: value for name, value in (data | names).items() if value not in (None, [])}
         if self._pseudonym_key is not None:
@@ -255,7 +255,8 @@ class AuditLayer(Layer):
             for name in ("removed", "keys"):
                 if name in data:
                     data[name] = [self._pseudonym(one) for one in data[name]]
-        return Put(new_entry(scope, AUDIT_KIND, data, time), 0)
+        entry = new_entry(scope, AUDIT_KIND, data, time)
+        return put_entry(entry) if checked and "flags" not in data else Put(entry, 0)
 
     def _content(self, scope: ScopePath, kind: str, text: str | None) -> str | None:
         """Return a text as the log keeps it: redacted like the record, None unless it keeps content."""

@@ -214,13 +214,19 @@ class ChainLayer(Layer, ForkAware):
             if head is before or not head.number:
                 ops.append(Expect(scope, kind, settings=None if before is None else before.text))
             record, head = linked(op.record, head, self._key, begun)
-            # It was checked before, and copied.
-            entry = copy(op)
-            force_setattr(entry, "record", record)
-            force_setattr(entry, "if_version", 0)
-            ops.append(entry)
+            ops.append(put_entry(record))
         ops.append(Touch(scope, kind, None, head.text))
         return replace(write, ops=tuple(ops)), head
+
+
+_PUT = Put(Record(REGISTER, AUDIT_KIND, "entry"), 0)
+
+
+def put_entry(record: Record) -> Put:
+    """Return the operation that adds an entry which needs no check: its fields were checked before."""
+    entry = copy(_PUT)
+    force_setattr(entry, "record", record)
+    return entry
 
 
 def new_entry(scope: ScopePath, kind: str, fields: dict[str, Any], time: datetime) -> Record:
@@ -234,5 +240,5 @@ def _outcomes_of(write: Write, sent: Write, outcomes: list[Outcome]) -> list[Out
 
     A repeated write has those of the first attempt, which may have had other operations.
     """
-    first = next(n for n, (given, op) in enumerate(zip(write.ops, sent.ops, strict=False)) if given is not op)
+    first = next(n for n, op in enumerate(sent.ops) if n == len(write.ops) or op is not write.ops[n])
     return [*outcomes[:first], *outcomes[first + 1 : -1]] if len(outcomes) > first + 1 else outcomes

@@ -1,18 +1,17 @@
 """An entry of the audit log: its fields, its form as a record, and its link in a hash chain. No I/O.
 
-The link of an entry is a keyed hash of the link before it, its number, its time and its fields. Names and content are
-not hashed themselves: a salted hash of them is. So an erasure can remove the names and the salt, and the chain still
-verifies.
+The link of an entry is a keyed hash (BLAKE2b) of the link before it, its number, its time and its fields. Names and
+content are not hashed themselves: a salted hash of them is. So an erasure can remove the names and the salt, and the
+chain still verifies.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
-from hashlib import sha256
-from hmac import digest
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct, field, json
@@ -97,7 +96,7 @@ class ChainKey:
     @cached_property
     def id(self) -> str:
         """Eight hexadecimal digits that name the key."""
-        return sha256(b"id" + self.secret).hexdigest()[:8]
+        return blake2b(b"id" + self.secret, digest_size=4).hexdigest()
 
 
 class Head(Struct, frozen=True):
@@ -130,17 +129,21 @@ class Head(Struct, frozen=True):
         return cls(int(parts[0]), parts[1], parts[2], int(parts[3]))
 
 
+def _text(hashed: bytes) -> str:
+    return b2a_base64(hashed, newline=False).decode()
+
+
 def names_hash(scope: ScopePath, data: Mapping[str, Any]) -> str:
     """Return the salted hash of the names in an entry."""
     names = {name: data[name] for name in NAMES if name in data}
-    return b64encode(sha256(_encode((data[SALT], scope.path, names))).digest()).decode()
+    return _text(blake2b(_encode((data[SALT], scope.path, names)), digest_size=32).digest())
 
 
 def link_of(secret: bytes, before: Head, number: int, time: datetime, data: Mapping[str, Any]) -> str:
     """Return the link of an entry after the entry `before`."""
     linked = {name: value for name, value in data.items() if name not in _UNLINKED}
     content = _encode((before.link, before.chain, number, to_microseconds(time), linked))
-    return b64encode(digest(secret, content, "sha256")).decode()
+    return _text(blake2b(content, digest_size=32, key=secret).digest())
 
 
 def linked(record: Record, before: Head, key: ChainKey, begun: int = 0) -> tuple[Record, Head]:

@@ -22,7 +22,15 @@ from .files import read_file
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["SIGNATURE", "SigningKey", "SigningKeys", "canonical", "signing_keys", "verify_signature"]
+__all__ = [
+    "SIGNATURE",
+    "SigningKey",
+    "SigningKeys",
+    "canonical",
+    "read_signing_keys",
+    "signing_keys",
+    "verify_signature",
+]
 
 SIGNATURE = "signature"
 """Name of the signature in a signed document."""
@@ -106,6 +114,11 @@ def signing_keys(given: SigningKeys) -> list[SigningKey]:
     if not several:
         raise InvalidValueError("signing needs a key, and got an empty list of them")
     return [key if isinstance(key, SigningKey) else SigningKey(key) for key in several]
+
+
+def read_signing_keys(files: Sequence[str], variables: Sequence[str]) -> list[SigningKey] | None:
+    """Return the keys in files and environment variables; None if there are none. Raises as they do."""
+    return [*map(SigningKey.from_file, files), *map(SigningKey.from_environment, variables)] or None
 
 
 def canonical(document: Any) -> bytes:

@@ -37,6 +37,7 @@ class StoreChoice(NamedTuple):
 
     url: str
     keys: EncryptionKeys | None
+    signing_keys: list[SigningKey] | None = None
 
 
 class StoreType(_Type):
@@ -200,16 +201,11 @@ def signing_key_options(command: Decorated) -> Decorated:
     def run(
         *arguments: Any, signing_key_file: tuple[str, ...], signing_key_env: tuple[str, ...], **options: Any
     ) -> Any:
+        from ..signing import read_signing_keys
+
         return command(*arguments, signing_key=read_signing_keys(signing_key_file, signing_key_env), **options)
 
     return run
-
-
-def read_signing_keys(files: Sequence[str], variables: Sequence[str]) -> list[SigningKey] | None:
-    """Return the signing keys in files and environment variables; None if there are none."""
-    from ..signing import SigningKey
-
-    return [*map(SigningKey.from_file, files), *map(SigningKey.from_environment, variables)] or None
 
 
 def default_store_path() -> str:
@@ -408,6 +404,8 @@ def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, 
     new = create and not exists(store)
     if not create:
         find_store(store)
+    if store.signing_keys is not None:
+        options["signing_key"] = store.signing_keys
     with open(store.url, encryption_key=store.keys, history=True, **options) as memory:
         if new or name:
             _name(store, "new store" if new else "store")

@@ -99,9 +99,12 @@ def check_alive(settings: Settings) -> None:
 
 def served_store(settings: Settings) -> StoreChoice:
     """Return the store that is served, and its keys."""
+    from ..signing import read_signing_keys
+
+    signing = read_signing_keys(settings.signing_key_file, settings.signing_key_env)
     key_store = None if settings.key_store is None else store_url(settings.key_store)
     keys = read_keys(settings.key_file, settings.key_env, key_store)
-    return StoreChoice(store_url(settings.store or default_store()), keys)
+    return StoreChoice(store_url(settings.store or default_store()), keys, signing)
 
 
 def served_store_options(command: Decorated) -> Decorated:

@@ -18,8 +18,10 @@ from starlette.types import ASGIApp
 
 from ..checks import printable
 from ..errors import InvalidValueError, NotFoundError
+from ..layers.audit_settings import Audit
 from ..layers.master_key import EncryptionKeys
 from ..memory import AsyncMemory, open_async
+from ..signing import read_signing_keys
 from ..store import registry
 from ..store.protocol import Capability
 from ..telemetry import JSONFormatter, register_prometheus
@@ -117,7 +119,8 @@ async def _serve(
         embedder=settings.embedder,
         index=settings.index,
         encryption_key=keys,
-        audit=settings.audit or None,
+        audit=Audit(reads=settings.audit_reads) if settings.audit else None,
+        signing_key=read_signing_keys(settings.signing_key_file, settings.signing_key_env),
         history=timedelta(days=settings.history_days) if settings.history_days else True,
     )
     new = await _is_new(store)

@@ -43,6 +43,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_env: Annotated[Names, _about("names of variables with such keys; they come after the files")] = ()
     key_store: Annotated[str | None, _about("URL of the store with its data keys, if they are kept apart")] = None
     audit: Annotated[bool, _about("log every change in the store's audit log")] = True
+    audit_reads: Annotated[bool, _about("log what is read and recalled as well")] = False
+    signing_key_file: Annotated[Names, _about("files with the keys that sign the audit log; the first signs")] = ()
+    signing_key_env: Annotated[Names, _about("names of variables with such keys; they come after the files")] = ()
     history_days: Annotated[
         float, Meta(ge=0, le=365_000), _about("days that earlier versions are kept; 0 is as before, if at all")
     ] = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from ...errors import NotFoundError
 from ...layers.audit_entry import AuditEntry
@@ -83,6 +83,42 @@ def entry_out(entry: AuditEntry) -> EntryOut:
     """Return an entry as it is sent."""
     given = {name: getattr(entry, name) for name in AuditEntry.__struct_fields__ if name != "scope"}
     return EntryOut(scope=entry.scope.path, **given)
+
+
+class ProblemOut(Struct, kw_only=True, frozen=True):
+    """A problem in the audit log of a scope, from which entry on."""
+
+    scope: str
+    number: int | None
+    message: str
+
+
+class VerificationOut(Struct, kw_only=True, frozen=True):
+    """The result of a verification: `notes` explain unfinished writes, `keyed` if the key is not in the store."""
+
+    intact: bool
+    chains: int
+    entries: int
+    problems: list[ProblemOut]
+    notes: list[ProblemOut]
+    keyed: bool
+
+
+VERIFIED: dict[str, Any] = {"intact": True, "chains": 1, "entries": 1, "problems": [], "notes": [], "keyed": False}
+
+
+@endpoint(
+    "GET", "/api/v1/audit/verification", right="admin", summary="Verify the audit log", tag="audit", problems=(404,),
+    example=Example(answer=VERIFIED),
+)  # fmt: skip
+async def audit_verification(call: Call) -> VerificationOut:
+    """Whether anything in the log of the scope and below was removed, changed, reordered or inserted.
+
+    It reads the whole log. 404 if the server was started without an audit log.
+    """
+    if not call.memory.audited:
+        raise NotFoundError("there is no audit log: the server was started without one")
+    return convert((await call.memory.audit_verify(call.path)).to_dict(), VerificationOut)
 
 
 @endpoint(

@@ -417,6 +417,24 @@ def test_a_server_keeps_the_history_of_its_clients(tmp_path: Path) -> None:
         assert [one["item"]["text"] for one in gone] == ["hello", "hello"]
 
 
+def test_the_history_of_mem0_has_the_texts_of_the_versions(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path}/mem0.db", history=MONTH, embedder=None) as client:
+        body = {"messages": [{"role": "user", "content": "Alice likes tea"}], "user_id": "alice", "infer": False}
+        id = client.post("/memories", json=body).json()["results"][0]["id"]
+        client.put(f"/memories/{id}", json={"text": "Alice likes milk"}).raise_for_status()
+        changes = {"text": "Alice likes coffee"}
+        client.patch(f"/api/v1/memories/{id}", params={"scope": "alice"}, json=changes).raise_for_status()
+        client.delete(f"/memories/{id}").raise_for_status()
+        events = client.get(f"/memories/{id}/history").json()
+        assert [(one["event"], one["old_memory"], one["new_memory"]) for one in events] == [
+            ("ADD", None, "Alice likes tea"),
+            ("UPDATE", "Alice likes tea", "Alice likes milk"),
+            ("UPDATE", "Alice likes milk", "Alice likes coffee"),
+            ("DELETE", "Alice likes coffee", None),
+        ]
+        assert len({one["id"] for one in events}) == 4
+
+
 def test_the_command_line_keeps_and_shows_the_history_of_a_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/shown.db"
     with mnemic.open(url, history=MONTH, embedder=None) as memory:

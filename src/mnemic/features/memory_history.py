@@ -1,7 +1,8 @@
 """The history of memories: what was changed or deleted when, kept in the same write as the change.
 
 An event is a record of the kind `HISTORY` in the scope of its memory, with the memory's metadata and source. The texts
-are in the memory itself: however it is deleted, they are gone, and only the events stay. Recall finds neither.
+are in the memory itself: however it is deleted, they are gone, and only the events stay. Recall finds neither. In a
+store with a history, its versions have the texts, also of changes that were made in other ways.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 
 from ..checks import new_id, shown
 from ..errors import ConflictError, NotFoundError
-from ..records import HISTORY, Record, Ref, ScopePath, Value, digest_of, plain, unreadable
+from ..layers.versions import KeptVersion, read_versions
+from ..records import HISTORY, MEMORY, Record, Ref, ScopePath, Value, digest_of, plain, unreadable
 from ..store.protocol import Store, scan_all
 from ..store.query import MAX_CHOICES, Condition, Delete, Put, Scan, Write, stored
 from ..store.retry import retried
@@ -82,12 +84,14 @@ async def delete_memory(store: Store, ref: Ref) -> None:
 async def memory_history(store: Store, scope: ScopePath, id: str, current: Record | None) -> list[HistoryEntry]:
     """Return the events of a memory of a scope or below, oldest first; empty for an unknown id.
 
-    `current` is the memory as it is now, None if it was deleted: then they have no texts.
+    `current` is the memory as it is now, None if it was deleted: then they have texts only from earlier versions.
     """
     where = (Condition("labels.memory", "eq", id),)
     scan = Scan(scope=scope, kinds=(HISTORY,), below=True, where=where)
     texts = {} if current is None else _texts(current)
     entries = [to_history_entry(record, *texts.get(record.key, (None, None))) async for record in scan_all(store, scan)]
+    versions, _ = await read_versions(store, scope, below=True, kind=MEMORY, key=id)
+    entries = _with_versions(entries, versions, current)
     if entries:
         first = entries[0]
         added = (first.old, first.created, first.metadata, first.scope)
@@ -111,6 +115,33 @@ async def memory_history(store: Store, scope: ScopePath, id: str, current: Recor
         ),
         *entries,
     ]
+
+
+def _with_versions(
+    entries: list[HistoryEntry], versions: list[KeptVersion], current: Record | None
+) -> list[HistoryEntry]:
+    """Return the events with those of the earlier versions, which have the texts; the events of one write are one."""
+    known = {entry.time: entry for entry in entries}
+    records = [*(version.record for version in versions), current]
+    found: list[HistoryEntry] = []
+    for version, after in zip(versions, records[1:], strict=True):
+        old = version.record
+        event = "DELETE" if version.removed else "UPDATE"
+        same = known.pop(version.ended, None)
+        found.append(
+            HistoryEntry(
+                id=same.id if same is not None else digest_of((old.key, event, version.position)).hex(),
+                memory_id=old.key,
+                event=event,
+                old=old.text,
+                new=None if version.removed or after is None else after.text,
+                time=version.ended,
+                created=old.created or version.ended,
+                metadata=old.meta,
+                scope=old.scope,
+            )
+        )
+    return [*known.values(), *found]
 
 
 async def delete_histories(store: Store, scope: ScopePath, ids: Sequence[str]) -> None:

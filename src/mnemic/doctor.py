@@ -41,6 +41,7 @@ from .records import (
     PROGRESS,
     RECALLED,
     SIGNING_KIND,
+    VERSION,
     Record,
     ScopePath,
     Stream,
@@ -67,6 +68,7 @@ INTERNAL = (
     SIGNING_KIND,
     ERASURE_KIND,
     HOLD_KIND,
+    VERSION,
 )
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000
@@ -176,9 +178,10 @@ async def _look_into(
         store = layer
     sealed = known["encrypted"] and encryption_key is None
     reading = _Reading(store, None if deep else READ, decoded=not sealed)
-    async for stream in streams_around(store):
-        if not isinstance(stream, StoreError) and stream.count and not reading.full:
-            await reading.stream(stream)
+    for kinds in ((), (VERSION,)):
+        async for stream in streams_around(store, kinds):
+            if not isinstance(stream, StoreError) and stream.count and not reading.full:
+                await reading.stream(stream)
     reading.report(found, known)
     if sealed:
         return

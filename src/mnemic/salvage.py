@@ -13,7 +13,7 @@ from .layers.beside import open_encrypted
 from .layers.encryption_metadata import METADATA_REF
 from .layers.master_key import EncryptionKeys
 from .recall.index_entry import USE
-from .records import ONCE_KIND, Record, ScopePath, StreamName, Value
+from .records import ONCE_KIND, VERSION, Record, ScopePath, Stream, StreamName, Value
 from .store import registry
 from .store.damage import records_around, streams_around
 from .store.diagnosis import Readable
@@ -109,22 +109,17 @@ class _Salvage:
 
     async def run(self, source: str, target: str, key: EncryptionKeys | None) -> Salvaged:
         names: list[StreamName] = []
-        async for stream in streams_around(self._source):
-            if isinstance(stream, StoreError):
-                name = getattr(stream, "stream", None)
-                self._remarks.append(f"a list or a state of streams is damaged: {stream}")
-                if name is not None:
-                    names.append(name)
-                    await self._stream(name, None)
-            elif stream.kind != ONCE_KIND:
-                names.append(stream.name)
-                missing = stream.count - await self._stream(stream.name, stream.last_seq)
-                if missing > 0:
-                    self._lost[stream.name] += missing
-                try:
-                    await self._target.write(Write((Touch.of(stream),)))
-                except InvalidValueError as error:
-                    self._remarks.append(f"the settings of the {stream.kind} stream of {stream.scope.path!r}: {error}")
+        for kinds in ((), (VERSION,)):
+            async for stream in streams_around(self._source, kinds):
+                if isinstance(stream, StoreError):
+                    name = getattr(stream, "stream", None)
+                    self._remarks.append(f"a list or a state of streams is damaged: {stream}")
+                    if name is not None:
+                        names.append(name)
+                        await self._stream(name, None)
+                elif stream.kind != ONCE_KIND:
+                    names.append(stream.name)
+                    await self._listed(stream)
         if not self._saved:
             raise NotFoundError(f"nothing could be saved from {source}: it has no records that can be read")
         if key is not None:
@@ -137,6 +132,16 @@ class _Salvage:
         return Salvaged(
             source=source, target=target, records=dict(sorted(self._saved.items())), lost=lost, remarks=self._remarks
         )
+
+    async def _listed(self, stream: Stream) -> None:
+        """Save a stream with its settings, and count what is missing of it."""
+        missing = stream.count - await self._stream(stream.name, stream.last_seq)
+        if missing > 0:
+            self._lost[stream.name] += missing
+        try:
+            await self._target.write(Write((Touch.of(stream),)))
+        except InvalidValueError as error:
+            self._remarks.append(f"the settings of the {stream.kind} stream of {stream.scope.path!r}: {error}")
 
     async def _stream(self, name: StreamName, last_seq: int | None) -> int:
         """Save a stream; return how many of its records were read."""

@@ -59,8 +59,8 @@ async def records_around(
         cursor, limit = page.cursor, min(8 * limit, at_once)
 
 
-async def streams_around(store: Store) -> AsyncGenerator[Stream | Damage, None]:
-    """Yield all streams in order, and in place of each whose state is damaged the error.
+async def streams_around(store: Store, kinds: tuple[str, ...] = ()) -> AsyncGenerator[Stream | Damage, None]:
+    """Yield all streams, or those of some kinds, in order, and in place of each whose state is damaged the error.
 
     It ends with an error that does not name a stream, since what follows it cannot be listed.
     """
@@ -68,7 +68,9 @@ async def streams_around(store: Store) -> AsyncGenerator[Stream | Damage, None]:
     limit = AT_ONCE
     while True:
         try:
-            page = await store.streams(StreamScan(scope=ScopePath(), empty=True, limit=limit, cursor=cursor))
+            page = await store.streams(
+                StreamScan(scope=ScopePath(), kinds=kinds, empty=True, limit=limit, cursor=cursor)
+            )
         except (UnreadableStoreError, DecryptionError) as error:
             if limit > 1:
                 limit = max(1, limit // 8)

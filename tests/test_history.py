@@ -221,6 +221,23 @@ def test_a_version_expires_no_later_than_its_record(memory: mnemic.Memory, clock
         alice.history("short")
 
 
+@pytest.mark.parametrize("change", ["edit", "delete", "limit", "clear"])
+def test_a_version_expires_no_later_than_its_session(memory: mnemic.Memory, clock: Steps, change: str) -> None:
+    chat = memory.scope("alice").session("short", ttl=timedelta(hours=1), max_messages=2, overflow="drop")
+    first, _ = chat.add("user", "one"), chat.add("user", "two")
+    if change == "edit":
+        chat.edit({"id": first.id, "role": "user", "content": "changed"})
+    elif change == "delete":
+        chat.delete(first)
+    elif change == "limit":
+        chat.add("user", "three")
+    else:
+        chat.clear()
+    assert len(chat.history()) == (2 if change == "clear" else 1)
+    clock.move(3600)
+    assert chat.history() == []
+
+
 def test_erasing_leaves_no_version(memory: mnemic.Memory, tmp_path: Path) -> None:
     alice = memory.scope("acme", "alice")
     alice.notes.write("note", "first")

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..checks import check_ttl, new_id
 from ..errors import ConflictError, LimitError, StorePermissionError
-from ..records import VERSION, Record, Ref, Stream, parse_time
+from ..records import OF_SESSIONS, VERSION, Record, Ref, Stream, parse_time
 from ..store.protocol import Capability, Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
 from ..store.retry import retried
@@ -123,6 +123,9 @@ class _KeepingWrite:
         self._keep = keep
         self._by = current_actor().get("actor")
         self._stored: dict[Ref, Record | None] = {}
+        self._ttls: dict[str, timedelta] = {}
+        """How long versions of each kind are kept, of a session that expires."""
+        self._ttls_read = False
         self._purged: dict[int, _Purged] = {}
         self._evicted: dict[int, tuple[tuple[str, ...], ...]] = {}
         """Keys that each limit is going to evict, by its position; nothing, until the store says that it must."""
@@ -169,10 +172,24 @@ class _KeepingWrite:
             elif key is not None:
                 refs[Ref(scope, kind, key)] = None
         await self._read(list(refs))
+        if any(ref.kind in OF_SESSIONS for ref, record in self._stored.items() if record is not None):
+            await self._read_ttls()
 
     async def _read(self, refs: list[Ref]) -> None:
         if refs:
             self._stored.update(zip(refs, await self._below.read(refs), strict=True))
+
+    async def _read_ttls(self) -> None:
+        """Read the times to live of a session: what expires with it is not kept longer."""
+        if not self._ttls_read:
+            self._ttls_read = True
+            scope = place_of(self._write.ops[0])[0]
+            page = await self._below.streams(StreamScan(scope=scope, kinds=OF_SESSIONS, below=False, empty=True))
+            self._ttls |= {stream.kind: self._within(stream) for stream in page.items}
+
+    def _within(self, stream: Stream) -> timedelta:
+        """Return how long versions of a stream are kept."""
+        return self._keep if stream.ttl is None else min(self._keep, stream.ttl)
 
     async def _reload(self, error: ConflictError) -> bool:
         """Read all of it again; return whether anything has changed."""
@@ -200,6 +217,8 @@ class _KeepingWrite:
         if known is not None and known.version == (0 if stream is None else stream.version):
             return known
         copied = known is not None and known.copied
+        if stream is not None:
+            self._ttls[op.kind] = self._within(stream)
         found = _Purged(stream, f"{self._id}.{op.kind}", copied=copied)
         if stream is None or not stream.count:
             return found
@@ -234,6 +253,8 @@ class _KeepingWrite:
         return False
 
     async def _choose_for(self, n: int, op: Limit, count: int, weight: int) -> None:
+        if op.kind in OF_SESSIONS:
+            await self._read_ttls()
         weights = self._weights_before(n, op)
         chosen: list[tuple[str, ...]] = []
         for start in range(0, len(op.evict), EVICTED_AT_ONCE):
@@ -302,7 +323,11 @@ class _KeepingWrite:
                 if self._write.id is None:  # with an id, the outcomes of an earlier attempt have their positions
                     before.append(Expect(scope, kind, known.version))
                 if known.stream is not None and (known.copied or known.records or known.stream.settings):
-                    after.append(purge_record(known.id, known.stream, by=self._by, now=self._now(), keep=self._keep))
+                    after.append(
+                        purge_record(
+                            known.id, known.stream, by=self._by, now=self._now(), keep=self._within(known.stream)
+                        )
+                    )
                     after += [self._version(record, removed=True, purge=known.id) for record in known.records]
                 kept = set(() if op.drop else op.keep)
                 emptied[kind] = emptied.get(kind, kept) & kept
@@ -318,8 +343,9 @@ class _KeepingWrite:
         return before, ops, after
 
     def _version(self, record: Record, *, removed: bool, purge: str | None = None) -> Put:
+        keep = self._ttls.get(record.kind, self._keep)
         return version_put(
-            record, removed=removed, by=self._by, now=self._now(), keep=self._keep, purge=purge, salt=self._salt
+            record, removed=removed, by=self._by, now=self._now(), keep=keep, purge=purge, salt=self._salt
         )
 
     def _now(self) -> datetime:

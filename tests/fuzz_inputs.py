@@ -75,7 +75,8 @@ ANTHROPIC = [
 
 
 @target("store URL", "postgresql://u:p@h:5432/db?schema=a&pool_max=3", "redis+cluster://a:1,b:2?prefix=x",
-        "sqlite:////tmp/a%20b.db?busy_timeout=3", "s3://bucket/prefix?region=x&endpoint=http://h:1")  # fmt: skip
+        "sqlite:////tmp/a%20b.db?busy_timeout=3", "postgresql://h/%64b",
+        "s3://bucket/prefix?region=x&endpoint=http://h:1")  # fmt: skip
 def _url(data: bytes) -> None:
     masked(text(data))
     url = StoreURL.parse(text(data))

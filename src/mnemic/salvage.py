@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec import field
 
 from .copying import as_copied
+from .doctor import INTERNAL
 from .errors import ConflictError, DecryptionError, InvalidValueError, NotFoundError, StoreError, UnreadableStoreError
 from .layers.beside import open_encrypted
 from .layers.encryption_metadata import METADATA_REF
@@ -40,7 +41,7 @@ class Salvaged(Value, frozen=True, kw_only=True):
     source: str
     target: str
     records: dict[str, int]
-    """Number of records that were saved, by kind."""
+    """Number of records that were saved, by kind, without Mnemic's own."""
     lost: list[Lost] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """Other damage, such as the settings of a session."""
@@ -129,9 +130,8 @@ class _Salvage:
             for (scope, kind), number in sorted(self._lost.items())
             if number
         ]
-        return Salvaged(
-            source=source, target=target, records=dict(sorted(self._saved.items())), lost=lost, remarks=self._remarks
-        )
+        records = {kind: number for kind, number in sorted(self._saved.items()) if kind not in INTERNAL}
+        return Salvaged(source=source, target=target, records=records, lost=lost, remarks=self._remarks)
 
     async def _listed(self, stream: Stream) -> None:
         """Save a stream with its settings, and count what is missing of it."""

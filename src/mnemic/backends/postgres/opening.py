@@ -85,6 +85,8 @@ def _libpq_parameters(url: StoreURL, timeout: float) -> dict[str, Any]:
     text = f"postgresql://{rest.partition('?')[0]}" + (f"?{query}" if query else "")
     try:
         found = conninfo_to_dict(text)
+    except UnicodeDecodeError:
+        raise InvalidValueError(f"cannot read the store URL {url}: what it encodes with % is not UTF-8") from None
     except psycopg.ProgrammingError as error:
         # libpq quotes the part that it cannot parse, or everything.
         reason = re.sub(r'"[^"]*"', '"…"', str(error).strip())

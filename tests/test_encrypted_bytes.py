@@ -92,7 +92,8 @@ class Recorder(FaultyProxy):
 def recorded(url: str) -> Iterator[tuple[Recorder, str]]:
     with proxy_for(url) as plain:
         host, port = plain._target
-    with Recorder(host, port) as proxy:
+    proxy = Recorder(host, port)
+    with proxy:
         yield proxy, proxy.url(url)
 
 

@@ -13,14 +13,16 @@ from msgspec.structs import replace
 from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
 from .layers.beside import open_encrypted
-from .layers.encryption import EncryptLayer
+from .layers.encryption import EncryptLayer, check_plain
 from .layers.encryption_metadata import METADATA_REF, store_id
 from .layers.master_key import EncryptionKeys
+from .layers.redact import RedactedView
 from .layers.store_embedder import EMBEDDER_REF, recorded_id
 from .layers.versions import BEGIN_REF, placed
 from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
 from .records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, VERSION, Record, ScopePath, Stream, Value, digest
+from .redaction.config import Redacting, redaction_of
 from .store import registry
 from .store.protocol import Capability, Store, all_streams, is_empty, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
@@ -58,6 +60,7 @@ async def copy_async(
     merge: bool = False,
     source_key: EncryptionKeys | None = None,
     target_key: EncryptionKeys | None = None,
+    redact: Redacting = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
@@ -65,13 +68,15 @@ async def copy_async(
     If interrupted, call it again: existing records are compared, not written. Vectors are copied if both stores
     have the same embedder, or the target has none; otherwise EmbedderError is raised, unless `reembed` recomputes
     them with the target's embedder. A target stream with records that the source does not have raises
-    ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target;
-    with neither, ciphertext is copied as it is. `progress` is called with the number of records done and the
-    total. Raises NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is
-    missing or wrong, StoreError if the verification fails, for instance because the source changed.
+    ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target; with
+    neither, ciphertext is copied as it is. `redact` replaces personal data and secrets in the copy, as `open_async`
+    does; without a vault. `progress` is called with the number of records done and the total. Raises NotFoundError
+    if the source does not exist or has nothing to copy, DecryptionError if a key is missing or wrong, StoreError if
+    the verification fails, for instance because the source changed.
     """
     path = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
     places = [await registry.find_existing(source), registry.find(target)]
+    redaction = redaction_of(redact)
     opened: list[Store] = []
     try:
         for (url, backend), key in zip(places, (source_key, target_key), strict=True):
@@ -82,6 +87,9 @@ async def copy_async(
             if len(opened) == 1:
                 # Before the target is opened, which may create it.
                 await _check_any(opened[0], path, str(url))
+                if redaction is not None:
+                    await check_plain(opened[0], str(url))
+                    opened[0] = RedactedView(opened[0], redaction)
         return await _Copy(opened[0], opened[1], path, merge, progress).run(reembed=reembed)
     finally:
         for store in opened:

@@ -1147,7 +1147,7 @@ def open(
 
 def copy(
     source: str, target: str, *, scope: ScopePath | str | None = None, reembed: bool = False, merge: bool = False,
-    source_key: EncryptionKeys | None = None, target_key: EncryptionKeys | None = None,
+    source_key: EncryptionKeys | None = None, target_key: EncryptionKeys | None = None, redact: Redacting = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
@@ -1155,16 +1155,17 @@ def copy(
     If interrupted, call it again: it resumes. Vectors are copied; EmbedderError is raised if the target has another
     embedder, unless `reembed` recomputes them. A target stream with records that the source does not have raises
     ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target; with
-    neither, ciphertext is copied as it is. `progress` is called with the number of records done and the total. Raises
-    NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is missing or wrong,
-    StoreError if the verification fails.
+    neither, ciphertext is copied as it is. `redact` replaces personal data and secrets in the copy, as `open` does;
+    without a vault. `progress` is called with the number of records done and the total. Raises NotFoundError if the
+    source does not exist or has nothing to copy, DecryptionError if a key is missing or wrong, StoreError if the
+    verification fails.
     """
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
     try:
         return driver.run(copy_async(
             source, target, scope=scope, reembed=reembed, merge=merge, source_key=source_key, target_key=target_key,
-            progress=progress,
+            redact=redact, progress=progress,
         ))
     finally:
         driver.close()

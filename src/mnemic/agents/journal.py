@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, new_id, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..layers.layer import Layer
+from ..layers.redact import redact_ops
 from ..records import FACT, MEMORY, NOTE, Record, Ref, ScopePath, Value
 from ..records import JOURNAL as JOURNAL
 from ..scope import AsyncScope
@@ -188,6 +189,8 @@ class _Journaling(Layer):
 
     async def write_act(self, write: Write) -> tuple[list[Outcome], Act | None]:
         """Write, with a journal entry in the same transaction; the act is None if nothing changes."""
+        # The digests in the entry are those of what is stored.
+        write = replace(write, ops=tuple(await redact_ops(self._below, list(write.ops), keep=True)))
         refs = list(dict.fromkeys(ref for op in write.ops if (ref := _changed(op)) is not None))
         if not refs:
             return await self._below.write(write), None

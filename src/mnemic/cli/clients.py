@@ -25,6 +25,7 @@ from .options import (
     open_store,
 )
 from .output import print_json, printable
+from .redaction import read_redaction
 
 if TYPE_CHECKING:
     from ..clients.hooks import Event
@@ -58,6 +59,8 @@ MAX_INPUT = 64 * 1024 * 1024
 @click.option("--key-file", metavar="FILE", help="A file with the key of an encrypted store.")
 @click.option("--key-env", metavar="NAME", help="The same, in an environment variable that the client passes on.")
 @click.option("--key-store", type=STORE, help="The store with its data keys, if they are kept apart.")
+@click.option("--redact", is_flag=True, help="Replace personal data and secrets before they are stored.")
+@click.option("--redact-file", metavar="FILE", help="A TOML file that says what to redact, and how.")
 @click.option("--remove", is_flag=True, help="Take back what an earlier install added.")
 @click.option("--dry-run", is_flag=True, help="Show the change, and make none.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
@@ -115,6 +118,8 @@ def _commands(
     key_file: str | None,
     key_env: str | None,
     key_store: str | None,
+    redact: bool,
+    redact_file: str | None,
 ) -> tuple[Command, Command]:
     """Return the commands of the server and of the hooks; `inherited` says that the store is that of the environment.
 
@@ -156,6 +161,12 @@ def _commands(
     stored = None if key_store is None else _absolute(key_store)
     for name, value in (("--key-file", key_file), ("--key-env", key_env), ("--key-store", stored)):
         options += [name, value] if value else []
+    if redact_file is not None:
+        redact_file = str(Path(redact_file).expanduser().absolute())
+        read_redaction(True, redact_file)
+        options += ["--redact-file", redact_file]
+    elif redact:
+        options.append("--redact")
     fixed = ["--scope", str(scope)] if scope is not None else []
     server = fixed or (["--project"] if terminal else ["--scope", str(project_scope(folder))] if folder else [])
     tools = ["--profile", ",".join(profiles)] if profiles else []

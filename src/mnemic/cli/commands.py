@@ -21,6 +21,7 @@ from .keys import keys
 from .maintain import migrate, reembed, reindex, rotate
 from .mcp import mcp
 from .options import DEBUG, debug_option
+from .scan import scan
 from .serve import config, serve
 from .transfer import copy, export, import_
 
@@ -30,7 +31,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Connect": [install, mcp, hook],
     "Serve": [demo, serve, config, keys],
     "Move": [export, import_, subject_export, copy],
-    "Maintain": [audit, doctor, migrate, reembed, reindex, rotate],
+    "Maintain": [audit, doctor, scan, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],
 }
 """The commands as the help lists them."""

@@ -12,10 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import click
 
 from ..errors import InvalidValueError, NotFoundError
+from .redaction import redact_options
 
 if TYPE_CHECKING:
     from ..layers.master_key import EncryptionKeys
     from ..records import ScopePath
+    from ..redaction.config import Redaction
     from ..signing import SigningKey
     from ..sync import Memory, Scope
 
@@ -33,11 +35,12 @@ KINDS = ("message", "memory", "note", "fact", "summary", "title")
 
 
 class StoreChoice(NamedTuple):
-    """The store that a command is about, and the keys that open it if it is encrypted."""
+    """The store that a command is about, the keys that open it if it is encrypted, and what is redacted in it."""
 
     url: str
     keys: EncryptionKeys | None
     signing_keys: list[SigningKey] | None = None
+    redact: Redaction | None = None
 
 
 class StoreType(_Type):
@@ -232,7 +235,7 @@ def default_store() -> str:
 
 
 def store_options(command: Decorated, default: Callable[[], str] | None = None) -> Decorated:
-    """Add --store, the options for its keys, and --debug; the command takes a `StoreChoice` as `store`."""
+    """Add --store, the options of its keys and of redaction, and --debug; the command takes a `StoreChoice`."""
     chosen: dict[str, Any] = {"required": True}
     if default is not None:
         chosen = {"default": default, "show_default": "memory.db in your data folder"}
@@ -247,10 +250,11 @@ def store_options(command: Decorated, default: Callable[[], str] | None = None) 
         help="The URL of the store, or the path of an SQLite file.",
     )
     @key_options()
+    @redact_options
     @debug_option
     @functools.wraps(command)
-    def run(*arguments: Any, store: str, keys: EncryptionKeys | None, **options: Any) -> Any:
-        return command(*arguments, store=StoreChoice(store, keys), **options)
+    def run(*arguments: Any, store: str, keys: EncryptionKeys | None, redact: Redaction | None, **options: Any) -> Any:
+        return command(*arguments, store=StoreChoice(store, keys, redact=redact), **options)
 
     return run
 
@@ -406,7 +410,7 @@ def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, 
         find_store(store)
     if store.signing_keys is not None:
         options["signing_key"] = store.signing_keys
-    with open(store.url, encryption_key=store.keys, history=True, **options) as memory:
+    with open(store.url, encryption_key=store.keys, redact=store.redact, history=True, **options) as memory:
         if new or name:
             _name(store, "new store" if new else "store")
         yield memory

@@ -19,6 +19,7 @@ from .options import (
     read_keys,
 )
 from .output import print_json, printable, table
+from .redaction import read_redaction
 
 if TYPE_CHECKING:
     from ..server.settings import Field, InForce, Settings
@@ -104,7 +105,8 @@ def served_store(settings: Settings) -> StoreChoice:
     signing = read_signing_keys(settings.signing_key_file, settings.signing_key_env)
     key_store = None if settings.key_store is None else store_url(settings.key_store)
     keys = read_keys(settings.key_file, settings.key_env, key_store)
-    return StoreChoice(store_url(settings.store or default_store()), keys, signing)
+    redact = read_redaction(settings.redact or None, settings.redact_file)
+    return StoreChoice(store_url(settings.store or default_store()), keys, signing, redact)
 
 
 def served_store_options(command: Decorated) -> Decorated:
@@ -153,7 +155,7 @@ def serve(config: str | None, open_browser: bool, check: bool, **flags: Any) -> 
             click.launch(dashboard)
 
     store = served_store(found)
-    serving.serve(found, store.url, store.keys, click.echo, started)
+    serving.serve(found, store.url, store.keys, click.echo, started, store.redact)
 
 
 @click.command(cls=SettingsCommand)

@@ -24,10 +24,12 @@ from .options import (
     store_options,
 )
 from .output import count, print_json, printable, progress
+from .redaction import redact_options
 
 if TYPE_CHECKING:
     from ..layers.master_key import EncryptionKeys
     from ..records import ScopePath
+    from ..redaction.config import Redaction
 
 
 @click.command()
@@ -136,6 +138,7 @@ def _print_on(value: Any, text: str, as_json: bool, *, err: bool = False) -> Non
 @json_option
 @key_options("source-", "an encrypted source")
 @key_options("target-", "the target, which it encrypts")
+@redact_options
 @debug_option
 def copy(
     source: str,
@@ -145,6 +148,7 @@ def copy(
     merge: bool,
     source_keys: EncryptionKeys | None,
     target_keys: EncryptionKeys | None,
+    redact: Redaction | None,
     as_json: bool,
 ) -> None:
     """Copy everything from SOURCE to TARGET, and verify it.
@@ -162,6 +166,7 @@ def copy(
             merge=merge,
             source_key=source_keys,
             target_key=target_keys,
+            redact=redact,
             progress=show,
         )
     if as_json:

@@ -26,7 +26,7 @@ _OWN_HOOK = re.compile(r"""\bmnemic(?:\.exe)?["']?\s+hook\s""")
 _SHELL = re.compile(r"[&|;<>$`\n]")
 """Characters that make a hook more than a program with arguments."""
 _URL = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s"'\\]+""")
-_FOLLOWING = ("--store", "-s", "--scope", "--key-file", "--key-env")
+_FOLLOWING = ("--store", "-s", "--scope", "--key-file", "--key-env", "--redact", "--redact-file")
 """Options of a hook that are those of the server."""
 Document = dict[str, Any]
 

@@ -219,6 +219,29 @@ async def _without_vault(records: Sequence[Record]) -> list[Record | None]:
     return [None if record.kind == VAULT else record for record in records]
 
 
+class RedactedView(Layer):
+    """Shows what a store holds as it would be redacted, for copies."""
+
+    def __init__(self, below: Store, redaction: Redaction) -> None:
+        """Raise InvalidValueError for a redaction with a vault, which nothing would be put into."""
+        super().__init__(below)
+        if redaction.vault is not None:
+            raise InvalidValueError("a copy is redacted without a vault: write into a memory that was opened with one")
+        self._layer = RedactLayer(below, redaction)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        found = await self._below.read(refs)
+        return [None if one is None else self._redacted(one) for one in found]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        page = await self._below.scan(scan)
+        return Page(tuple([self._redacted(record) for record in page.items]), page.cursor)
+
+    def _redacted(self, record: Record) -> Record:
+        covered = self._layer.covers(record.scope, record.kind)
+        return self._layer.redactor.record(record, Redacted()) if covered else record
+
+
 # ---------------------------------------------------------------- for features
 
 

@@ -21,6 +21,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..layers.audit_settings import Audit
 from ..layers.master_key import EncryptionKeys
 from ..memory import AsyncMemory, open_async
+from ..redaction.config import Redaction
 from ..signing import read_signing_keys
 from ..store import registry
 from ..store.protocol import Capability
@@ -94,20 +95,26 @@ def _said(error: OSError) -> str:
 
 
 def serve(
-    settings: Settings, store: str, keys: EncryptionKeys | None, say: Say, started: Callable[[str], None] | None
+    settings: Settings,
+    store: str,
+    keys: EncryptionKeys | None,
+    say: Say,
+    started: Callable[[str], None] | None,
+    redact: Redaction | None = None,
 ) -> None:
     """Serve a store until a signal stops the server; `started` is called with the address of the dashboard."""
     raise_file_limit()
     configure_logging(settings)
     listening = listen(settings)
     with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings, store, keys, listening, say, started))
+        runner.run(_serve(settings, store, keys, redact, listening, say, started))
 
 
 async def _serve(
     settings: Settings,
     store: str,
     keys: EncryptionKeys | None,
+    redact: Redaction | None,
     listening: socket.socket,
     say: Say,
     started: Callable[[str], None] | None,
@@ -122,6 +129,7 @@ async def _serve(
         audit=Audit(reads=settings.audit_reads) if settings.audit else None,
         signing_key=read_signing_keys(settings.signing_key_file, settings.signing_key_env),
         history=timedelta(days=settings.history_days) if settings.history_days else True,
+        redact=redact,
     )
     new = await _is_new(store)
     if new and settings.exposed and settings.jwt_issuer is None:

@@ -42,6 +42,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key_file: Annotated[Names, _about("files with the keys of an encrypted store; the first encrypts")] = ()
     key_env: Annotated[Names, _about("names of variables with such keys; they come after the files")] = ()
     key_store: Annotated[str | None, _about("URL of the store with its data keys, if they are kept apart")] = None
+    redact: Annotated[bool, _about("replace personal data and secrets before they are stored")] = False
+    redact_file: Annotated[str | None, _about("TOML file that says what to redact, and how; turns it on")] = None
     audit: Annotated[bool, _about("log every change in the store's audit log")] = True
     audit_reads: Annotated[bool, _about("log what is read and recalled as well")] = False
     signing_key_file: Annotated[Names, _about("files with the keys that sign the audit log; the first signs")] = ()

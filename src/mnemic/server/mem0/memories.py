@@ -19,6 +19,7 @@ from ...errors import InvalidValueError, NotFoundError
 from ...features.hits import delete_refs
 from ...features.memory_history import delete_histories, delete_memory, memory_history, update_memory
 from ...features.memory_items import MemoryItem, to_record
+from ...layers.redact import redact_record
 from ...records import HISTORY, MEMORY, PRUNED, Record, Ref, ScopePath, digest_of
 from ...scope import AsyncScope
 from ...store.protocol import SearchableStore, all_streams, scan_all, scrub
@@ -145,8 +146,9 @@ class Memories:
             meta = {**owned, **({"role": given.role} if given.role else {})}
             meta |= {"actor_id": given.actor} if given.actor else {}
             item = MemoryItem(text=given.text, metadata=meta, source="mem0", created=created, expires=expires)
-            key = digest_of((scope.path, given.text, meta)).hex() if distinct else new_id()
-            records.setdefault(key, to_record(item, scope, key))
+            record = await redact_record(self._store, to_record(item, scope, "new"))
+            key = digest_of((scope.path, record.text, record.meta)).hex() if distinct else new_id()
+            records.setdefault(key, replace(record, key=key))
 
         async def add() -> list[Event]:
             events = {}

@@ -62,7 +62,13 @@ _DOT_PLAIN = re.compile(r"\w\.\w")
 """A real dot after the word `at` is a place: `meet me at example.com`."""
 
 
+_BEFORE_AT = frozenset("_+-!#$%&'*=?^{|}~\"")
+
+
 def _email_at(text: str, at: int) -> Span | None:
+    before = text[at - 1 : at]
+    if not (before.isalnum() or before in _BEFORE_AT):
+        return None
     local = _LOCAL.search(text, max(0, at - 66), at) or _QUOTED.search(text, max(0, at - 66), at)
     if local is None or local[0].endswith(".") or (local[0].isdigit() and len(local[0]) < 3):
         return None
@@ -129,6 +135,7 @@ _DATE = re.compile(
 
 _RUN = re.compile(r"[+(]?\d[\d ().\-‑–/\u00a0\u202f]{5,80}")
 """Where a phone number can be: digits and separators."""
+_DIGIT = re.compile(r"\d")
 REACH = 60
 """How many characters before a number tell that it is one."""
 AFTER = 10
@@ -139,20 +146,17 @@ def find_phones(text: str) -> Iterator[Span]:
     """Yield phone numbers: with a country code, in the forms of several countries, or after a word such as `tel`."""
     for run in _RUN.finditer(text):
         start, end = run.start(), min(run.end() + AFTER, len(text))
-        if sum(map(str.isdigit, run[0])) < 6:
-            continue
-        for pattern in (_INTERNATIONAL, _NORTH_AMERICA, _NATIONAL, _GROUPED_NINE):
-            for match in pattern.finditer(text, start, end):
-                if _is_phone(match[0]) and not follows(text, match.start(), _NOT_PHONE, 24):
+        bare = run[0].strip(" .-/")
+        if bare[0] == "+" or (not bare.isdigit() and len(_DIGIT.findall(bare)) >= 9):
+            for pattern in (_INTERNATIONAL, _NORTH_AMERICA, _NATIONAL, _GROUPED_NINE):
+                for match in pattern.finditer(text, start, end):
+                    if _is_phone(match[0]) and not follows(text, match.start(), _NOT_PHONE, 24):
+                        yield match.span()
+        before = text[max(0, start - REACH) : end].lower()
+        if any(stem in before for stem in _PHONE_STEMS):
+            for match in _ANY.finditer(text, start, end):
+                if _DATE.match(match[0]) is None and follows(text, match.start(), _PHONE_WORDS, REACH):
                     yield match.span()
-        for match in _ANY.finditer(text, start, end):
-            if _DATE.match(match[0]) is None and _is_called_phone(text, match.start()):
-                yield match.span()
-
-
-def _is_called_phone(text: str, start: int) -> bool:
-    before = text[max(0, start - REACH) : start].lower()
-    return any(stem in before for stem in _PHONE_STEMS) and _PHONE_WORDS.search(before) is not None
 
 
 def _is_phone(number: str) -> bool:

@@ -45,6 +45,11 @@ _START = re.compile(
 
 
 _RUN = re.compile(r"[\d .\-/+\u00a0]*")
+_DIGIT = re.compile(r"\d")
+_CORSICA = tuple("ABab")
+"""Letters in the numbers of those born there."""
+FEWEST = 8
+"""How many digits a number has at least, if it begins with one."""
 LONGEST = 28
 """How many characters a number has with its separators."""
 
@@ -54,7 +59,10 @@ def find_national_ids(text: str, names: Container[str]) -> Iterator[tuple[str, S
     wanted = [one for one in FORMS.values() if one.name in names]
     for begin in _START.finditer(text):
         start = begin.start()
-        digits = sum(map(str.isdigit, _RUN.findall(text, start, start + LONGEST)[0]))
+        run = _RUN.findall(text, start, start + LONGEST)[0]
+        digits = len(_DIGIT.findall(run))
+        if 0 < digits < FEWEST and text[start + len(run) : start + len(run) + 1] not in _CORSICA:
+            continue
         for one in wanted:
             if one.digits <= digits and (span := one.at(text, start)) is not None:
                 yield one.name, span

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hmac import digest
 from typing import Any, Literal, TypeAlias, get_args
@@ -45,8 +46,19 @@ _NUMBER_NAME = re.compile(
     r"(?:[_\-. ]?(?:number|no|nr|id))?",
     re.IGNORECASE,
 )
+MOST_KNOWN, LONGEST_KNOWN = 64, 20_000
+"""How many texts without findings are known, and how long they may be."""
 PASSES = 8
 """How often a text is looked at again after something was replaced in it."""
+_TELLING = re.compile(
+    r"phone|mobile|tel|fax|ssn|card|iban|account|pesel|bsn|cpf|tax|national|sin|token|key|secret|pass|auth|credential",
+    re.IGNORECASE,
+)
+"""Names of fields that tell what their value is."""
+LONGEST_FIELD = 300
+"""How long the value of such a field is at most."""
+MOST_LITERALS = 200
+"""How many values are looked for in the other texts of a record; with more, these are replaced as a whole."""
 SHORTEST = 4
 """The fewest characters of a secret, found by the name of its field, that are looked for in the texts beside it."""
 
@@ -103,6 +115,8 @@ class Redactor:
         self._actions = dict(actions or {})
         self._hashing = hashing
         self._secrets = SECRET.name in self._order
+        self._clean: dict[str, None] = {}
+        """Texts without findings: a feature redacts what it is given, and the layer looks at the same text again."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,6 +125,16 @@ class Redactor:
 
     def find(self, text: str) -> list[Finding]:
         """Return the findings in a text, in order, without overlaps."""
+        if text in self._clean:
+            return []
+        found = self._search(text)
+        if not found and len(text) <= LONGEST_KNOWN:
+            self._clean[text] = None
+            if len(self._clean) > MOST_KNOWN:
+                self._clean.pop(next(iter(self._clean)), None)
+        return found
+
+    def _search(self, text: str) -> list[Finding]:
         found = [Finding(start, end, one.name) for one in self._any for start, end in one.find(text)]
         if _NUMBER.search(text) is not None:
             found += [Finding(start, end, one.name) for one in self._numbers for start, end in one.find(text)]
@@ -152,16 +176,18 @@ class Redactor:
                 pass
             else:
                 changed = self.value(value, into)
-                return text if changed == value else json.dumps(changed, ensure_ascii=False)
+                text = text if changed == value else json.dumps(changed, ensure_ascii=False)
+                found = self.find(text)  # what is too deep, or found by what stands beside it
         for _ in range(PASSES):
+            if not found:
+                break
             pieces, end = [], 0
             for one in found:
                 pieces += [text[end : one.start], self.replacement(one.name, text[one.start : one.end], into)]
                 end = one.end
             text = "".join([*pieces, text[end:]])
             # What stood directly beside a finding can be one, now that there is a boundary.
-            if not (found := self.find(text)):
-                break
+            found = self.find(text)
         return text
 
     def replacement(self, name: str, value: str, into: Redacted) -> str:
@@ -179,12 +205,7 @@ class Redactor:
     def value(self, value: Any, into: Redacted, name: str = "", depth: int = MAX_JSON_DEPTH) -> Any:
         """Return a JSON value in which findings are replaced, in names too; `name` is that of its field."""
         if isinstance(value, str):
-            if self._secrets and name and SECRET_NAME.fullmatch(name) and TOKEN.fullmatch(value) is None and value:
-                token = self.replacement(SECRET.name, value, into)
-                if len(value) >= SHORTEST:
-                    into.literals[value] = token
-                return token
-            return self.text(value, into)
+            return self._named(value, into, name) if name else self.text(value, into)
         if isinstance(value, int) and not isinstance(value, bool):
             return self._number(value, into, name)
         if isinstance(value, list) and depth:
@@ -198,6 +219,25 @@ class Redactor:
                 changed[new] = self.value(item, into, key, depth - 1)
             return changed
         return value
+
+    def _named(self, value: str, into: Redacted, name: str) -> str:
+        """Return the value of a field; its name can tell what it is."""
+        if self._secrets and value and SECRET_NAME.fullmatch(name) and TOKEN.fullmatch(value) is None:
+            token = self.replacement(SECRET.name, value, into)
+            if len(value) >= SHORTEST:
+                into.literals[value] = token
+            return token
+        changed = self.text(value, into)
+        if changed != value or len(value) > LONGEST_FIELD or _TELLING.search(name) is None:
+            return changed
+        shown = f'"{name}": "{value}'
+        found = [one for one in self.find(shown) if one.start >= len(shown) - len(value)]
+        if not found:
+            return value
+        token = self.replacement(found[0].name, value, into)
+        if len(value) >= SHORTEST:
+            into.literals[value] = token
+        return token
 
     def _number(self, value: int, into: Redacted, name: str) -> int | str:
         digits = str(value)
@@ -281,8 +321,12 @@ class Redactor:
 def _outside(one: Finding, taken: list[tuple[int, int]], text: str) -> list[Finding]:
     """Return the parts of a finding outside of what was redacted before, if they have letters or digits."""
     parts, start = [], one.start
-    for begin, end in taken:
-        if begin < one.end and start < end:
+    # They are in order, so that only those around the finding are looked at.
+    for place in range(max(0, bisect_right(taken, (one.start, one.start)) - 1), len(taken)):
+        begin, end = taken[place]
+        if begin >= one.end:
+            break
+        if start < end:
             parts.append(Finding(start, begin, one.name))
             start = end
     if start == one.start:
@@ -293,6 +337,8 @@ def _outside(one: Finding, taken: list[tuple[int, int]], text: str) -> list[Find
 
 def _without(value: Any, literals: Mapping[str, str]) -> Any:
     if literals and isinstance(value, str):
+        if len(literals) > MOST_LITERALS:
+            return "[REDACTED]"
         for literal, token in literals.items():
             value = value.replace(literal, token)
     return value

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: run the benchmarks, and write their tables to results.md and the README.
+"""`python -m benchmarks [NAME …]`: run the benchmarks, and write their tables to results.md, the README and the docs.
 
 Those that need a recall set are run if the environment variable RECALL_SET names one.
 """
@@ -36,7 +36,8 @@ from .measuring import Result, table
 from .peers import comparison
 
 TARGET = Path(__file__).parent / "results.md"
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str, bool]]:
@@ -102,13 +103,14 @@ def keep(sections: dict[str, str]) -> None:
 
 
 def show(name: str, text: str) -> None:
-    """Put a table into the README, if it has marks for it."""
+    """Put a table into the README and the docs, where they have marks for it."""
     first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
-    content = README.read_text(encoding="utf-8")
-    if first in content:
-        before, _, rest = content.partition(first)
-        after = rest.partition(last)[2]
-        README.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}", encoding="utf-8")
+    for page in PAGES:
+        content = page.read_text(encoding="utf-8")
+        if first in content:
+            before, _, rest = content.partition(first)
+            after = rest.partition(last)[2]
+            page.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,13 @@ def test_there_are_examples() -> None:
     assert len(examples(ROOT / "README.md")) >= 4
 
 
+def test_the_page_of_redaction_shows_the_results_that_were_measured() -> None:
+    page = (ROOT / "docs" / "redaction.md").read_text()
+    shown = page.partition("<!-- redaction -->")[2].partition("<!-- /redaction -->")[0].strip()
+    results = (ROOT / "benchmarks" / "results.md").read_text()
+    assert shown == results.partition("\n## redaction\n")[2].partition("\n## ")[0].strip()
+
+
 @pytest.mark.parametrize("name", ["embedded", "recall", "quality", "peers", "servers", "million"])
 def test_the_readme_shows_the_results_that_were_measured(name: str) -> None:
     readme = (ROOT / "README.md").read_text()

@@ -166,5 +166,5 @@ def test_the_extra_all_has_every_extra_but_those_for_tests_and_large_models() ->
     (every,) = extras.pop("all")
     named = re.fullmatch(r"mnemic\[(.*)\]", every)
     assert named is not None
-    left_out = {"fastembed", "sentence-transformers", "testing"}
+    left_out = {"fastembed", "presidio", "sentence-transformers", "testing"}
     assert set(named[1].split(",")) == set(extras) - left_out

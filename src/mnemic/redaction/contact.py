@@ -144,6 +144,8 @@ AFTER = 10
 
 def find_phones(text: str) -> Iterator[Span]:
     """Yield phone numbers: with a country code, in the forms of several countries, or after a word such as `tel`."""
+    lower = text.lower()
+    named = any(stem in lower for stem in _PHONE_STEMS)
     for run in _RUN.finditer(text):
         start, end = run.start(), min(run.end() + AFTER, len(text))
         bare = run[0].strip(" .-/")
@@ -152,8 +154,7 @@ def find_phones(text: str) -> Iterator[Span]:
                 for match in pattern.finditer(text, start, end):
                     if _is_phone(match[0]) and not follows(text, match.start(), _NOT_PHONE, 24):
                         yield match.span()
-        before = text[max(0, start - REACH) : end].lower()
-        if any(stem in before for stem in _PHONE_STEMS):
+        if named:
             for match in _ANY.finditer(text, start, end):
                 if _DATE.match(match[0]) is None and follows(text, match.start(), _PHONE_WORDS, REACH):
                     yield match.span()

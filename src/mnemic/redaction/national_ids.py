@@ -36,6 +36,8 @@ class NationalId(Struct, frozen=True):
         return match.span()
 
 
+_LETTERS = ("UK_NINO", "ES_DNI", "IT_CODICE_FISCALE")
+"""Those that can begin with letters."""
 FORMS: dict[str, NationalId] = {}
 """All of them by name."""
 _START = re.compile(
@@ -57,14 +59,18 @@ LONGEST = 28
 def find_national_ids(text: str, names: Container[str]) -> Iterator[tuple[str, Span]]:
     """Yield the numbers of these names, each with its name: one search for all of them."""
     wanted = [one for one in FORMS.values() if one.name in names]
+    after_letters = [one for one in wanted if one.name in _LETTERS]
+    after_digits = sorted((one for one in wanted if one.digits), key=lambda one: one.digits)
     for begin in _START.finditer(text):
         start = begin.start()
         run = _RUN.findall(text, start, start + LONGEST)[0]
         digits = len(_DIGIT.findall(run))
         if 0 < digits < FEWEST and text[start + len(run) : start + len(run) + 1] not in _CORSICA:
             continue
-        for one in wanted:
-            if one.digits <= digits and (span := one.at(text, start)) is not None:
+        for one in after_digits if digits else after_letters:
+            if one.digits > digits > 0:
+                break
+            if (span := one.at(text, start)) is not None:
                 yield one.name, span
 
 
@@ -89,8 +95,8 @@ def _compact(number: str) -> str:
 
 def _ssn(digits: str) -> bool:
     area, group, serial = digits[:3], digits[3:5], digits[5:]
-    if digits in ("123456789", "987654321", "078051120", "219099999") or len(set(digits)) == 1:
-        return digits in ("123456789", "078051120")
+    if len(set(digits)) == 1:
+        return False
     return area not in ("000", "666") and area < "900" and group != "00" and serial != "0000"
 
 
@@ -220,7 +226,7 @@ DE_TAX_ID = _numbers(
     r"steuer[\- ]?id(?:ent\w*)?\w*(?:[\- ]?n\w*)?|idnr|identifikationsnummer|tin|tax[ _\-]?(?:id|number)|steuernummer",
     always=r"\d{2} \d{3} \d{3} \d{3}",
 )
-ES_DNI = _numbers("ES_DNI", 0, r"(?:\d{8}|\d{2}\.\d{3}\.\d{3}|[XYZ][\- ]?\d{7})[\- ]?[A-HJ-NP-TV-Z]", _dni)
+ES_DNI = _numbers("ES_DNI", 8, r"(?:\d{8}|\d{2}\.\d{3}\.\d{3}|[XYZ][\- ]?\d{7})[\- ]?[A-HJ-NP-TV-Z]", _dni)
 IT_CODICE_FISCALE = _numbers(
     "IT_CODICE_FISCALE",
     0,

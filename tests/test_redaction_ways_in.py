@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,15 @@ def test_what_an_agent_wrote_can_be_undone() -> None:
         assert scope.notes.read("contact") == "mail [IBAN]"
         journal.undo_last()
         assert scope.notes.read("contact") == "mail [EMAIL]"
+
+
+def test_a_copy_redacts_the_history_too(tmp_path: Path) -> None:
+    source, target = f"sqlite:///{tmp_path}/source.db", f"sqlite:///{tmp_path}/m.db"
+    with mnemic.open(source, history=timedelta(days=9)) as memory:
+        item = memory.scope("acme").remember(f"mail {EMAIL}")
+        memory.scope("acme").memories.update(item.id, text=f"mail {IBAN}")
+    mnemic.copy(source, target, redact=True)
+    held = (tmp_path / "m.db").read_bytes()
+    assert EMAIL.encode() not in held
+    with mnemic.open(target, history=timedelta(days=9)) as memory:
+        assert "[EMAIL]" in str([version.to_dict() for version in memory.scope("acme").history(item.id)])

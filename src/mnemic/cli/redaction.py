@@ -84,7 +84,7 @@ def _parsed(path: Path) -> Redaction:
         files = [str(path.parent / secrets[f"{prefix}key_file"])] if f"{prefix}key_file" in secrets else []
         variables = [secrets[f"{prefix}key_env"]] if f"{prefix}key_env" in secrets else []
         keys = read_keys(files, variables)
-        return None if keys is None else keys[0]
+        return keys[0] if isinstance(keys, list) else None
 
     key, vault_key = secret(""), secret("vault_")
     vault = None if vault_key is None else Vault(vault_key, vault_store)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
 
 from msgspec import field
 from msgspec.structs import force_setattr, replace
@@ -17,7 +16,6 @@ from ..layers.redact import RedactLayer, redacting
 from ..records import FACT, GUARD, VERSION, Record, Ref, ScopePath, Value
 from ..redaction.config import Redaction
 from ..redaction.redactor import Redacted
-from ..store.codec import decode_record, encode_record
 from ..store.protocol import Store, all_streams, scan_pages, scrub
 from ..store.query import Delete, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
@@ -81,7 +79,7 @@ class RedactionScan:
             if store is None:
                 continue
             every = all_streams(store, StreamScan(scope=scope, kinds=kinds))
-            streams = [stream async for stream in every if kinds or self._covers(stream.scope, stream.kind)]
+            streams = [stream async for stream in every if kinds or self._layer.covers(stream.scope, stream.kind)]
             total += sum(stream.count for stream in streams)
             for stream in streams:
                 scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=READ_AT_ONCE)
@@ -124,33 +122,12 @@ class RedactionScan:
             found = []
             for record in records:
                 into = Redacted()
-                changed = self._redacted(record, into)
+                changed = self._layer.redacted(record, into)
                 if into:
                     found.append((record, changed, into))
             return found
 
         return await off_loop(look)
-
-    def _redacted(self, record: Record, into: Redacted) -> Record:
-        if record.kind != VERSION:
-            return self._layer.redactor.record(record, into) if self._covers(record.scope, record.kind) else record
-        data: Any = record.data
-        kind = record.labels.get("kind", "")
-        if (
-            not isinstance(data, dict)
-            or not isinstance(data.get("record"), str)
-            or not self._covers(record.scope, kind)
-        ):
-            return record
-        kept = decode_record(record.scope, kind, data["record"])
-        changed = self._layer.redactor.record(kept, into)
-        if changed is kept:
-            return record
-        whole = {**data, "record": encode_record(changed).decode()}
-        return replace(record, data=whole, labels=record.labels | {"key": changed.key})
-
-    def _covers(self, scope: ScopePath, kind: str) -> bool:
-        return self._layer.covers(scope, kind)
 
     async def _redact(self, batch: list[tuple[Record, Record]]) -> None:
         """Write redacted records; those that others have changed meanwhile are read and redacted again."""

@@ -20,14 +20,18 @@ from ..event_loop import off_loop
 from ..messages import Message
 from ..records import (
     API_KEY_KIND,
-    AUDIT_KIND,
+    AUDIT_KINDS,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    ERASURE_KIND,
+    FENCE_KIND,
     GUARD,
     LEASE,
     MESSAGE,
     ONCE_KIND,
+    SIGNING_KIND,
     VAULT,
+    VERSION,
     Match,
     Record,
     Ref,
@@ -35,6 +39,7 @@ from ..records import (
 )
 from ..redaction.config import Redaction, covered_scopes, redactor_of
 from ..redaction.redactor import Redacted, Redactor
+from ..store.codec import decode_record, encode_record
 from ..store.protocol import Page, Store
 from ..store.query import MAX_CHOICES, Condition, Derive, Expect, Op, Outcome, Put, Scan, Search, Touch, Write, place_of
 from .layer import Layer, filtered_scan
@@ -43,7 +48,9 @@ from .vault import VaultStore
 
 OpType = TypeVar("OpType", bound=Op)
 
-NOT_COVERED = frozenset((API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, VAULT))
+NOT_COVERED = frozenset(
+    (API_KEY_KIND, *AUDIT_KINDS, EMBEDDER_KIND, ENCRYPTION_KIND, ERASURE_KIND, FENCE_KIND, GUARD, LEASE)
+) | {ONCE_KIND, SIGNING_KIND, VAULT, VERSION}
 """Kinds of internal records, which hold nothing that users write."""
 LONG = 20_000
 """Number of characters from which the work runs in a thread instead of blocking the event loop."""
@@ -116,6 +123,21 @@ class RedactLayer(Layer):
             settings = self.settings(op.settings)
             return op if settings == op.settings else replace(op, settings=settings)
         return op
+
+    def redacted(self, record: Record, into: Redacted) -> Record:
+        """Return a stored record as it would be redacted, an earlier version too; the same without findings."""
+        if record.kind != VERSION:
+            return self.redactor.record(record, into) if self.covers(record.scope, record.kind) else record
+        data: Any = record.data
+        kind = record.labels.get("kind", "")
+        if not isinstance(data, dict) or not isinstance(data.get("record"), str) or not self.covers(record.scope, kind):
+            return record
+        kept = decode_record(record.scope, kind, data["record"])
+        changed = self.redactor.record(kept, into)
+        if changed is kept:
+            return record
+        whole = {**data, "record": encode_record(changed).decode()}
+        return replace(record, data=whole, labels=record.labels | {"key": changed.key})
 
     def settings(self, text: str) -> str:
         """Return the settings of a stream, redacted; JSON stays JSON."""
@@ -231,15 +253,11 @@ class RedactedView(Layer):
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         found = await self._below.read(refs)
-        return [None if one is None else self._redacted(one) for one in found]
+        return [None if one is None else self._layer.redacted(one, Redacted()) for one in found]
 
     async def scan(self, scan: Scan) -> Page[Record]:
         page = await self._below.scan(scan)
-        return Page(tuple([self._redacted(record) for record in page.items]), page.cursor)
-
-    def _redacted(self, record: Record) -> Record:
-        covered = self._layer.covers(record.scope, record.kind)
-        return self._layer.redactor.record(record, Redacted()) if covered else record
+        return Page(tuple([self._layer.redacted(record, Redacted()) for record in page.items]), page.cursor)
 
 
 # ---------------------------------------------------------------- for features

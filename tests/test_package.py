@@ -31,7 +31,7 @@ NAMES = """
     FactGraph    ImageInfo Imported Skipped Stats Memory
     Message Metrics MetricsPeriod MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
-    Finding FoundCount Scanned RecognizerLike Redacting Redaction RedactionAction RedactionEngine Vault
+    Finding FoundCount Scanned PresidioEngine RecognizerLike Redacting Redaction RedactionAction RedactionEngine Vault
     Scope SignatureError SigningKey SigningKeys StaticEmbedder verify_signature
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError

@@ -11,7 +11,7 @@ from presidio_analyzer.nlp_engine import SpacyNlpEngine
 from presidio_analyzer.predefined_recognizers import CreditCardRecognizer, SpacyRecognizer
 
 import mnemic
-from mnemic.redaction.presidio import PresidioEngine
+from mnemic import PresidioEngine
 
 
 def analyzer() -> AnalyzerEngine:

@@ -83,22 +83,24 @@ if TYPE_CHECKING:
     from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder, TransformerEmbedder
     from .models.openai import OpenAIEmbedder
     from .models.static import StaticEmbedder
+    from .redaction.presidio import PresidioEngine
 
 _LATER = {
-    "FastEmbedEmbedder": "local",
-    "OpenAIEmbedder": "openai",
-    "SentenceTransformerEmbedder": "local",
-    "StaticEmbedder": "static",
-    "TransformerEmbedder": "local",
-    "Vectors": "embedder",
+    "FastEmbedEmbedder": "models.local",
+    "OpenAIEmbedder": "models.openai",
+    "PresidioEngine": "redaction.presidio",
+    "SentenceTransformerEmbedder": "models.local",
+    "StaticEmbedder": "models.static",
+    "TransformerEmbedder": "models.local",
+    "Vectors": "models.embedder",
 }
-"""Embedders, loaded on first use, since most programs name none."""
+"""Embedders and engines, loaded on first use, since most programs name none."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".models.{_LATER[name]}", __package__), name)
+    return getattr(import_module(f".{_LATER[name]}", __package__), name)
 
 
 __all__ = [
@@ -111,14 +113,14 @@ __all__ = [
     "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit", "Hold", "ImageInfo", "Imported",
     "InterruptedErasure", "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem",
     "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood",
-    "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage",
-    "OpenOptions", "Opening", "Overflow", "Rebuild", "RecognizerLike", "Record", "Redacting", "Redaction",
-    "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role", "Scanned", "Scope",
-    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions",
-    "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store", "StoreBusyError",
-    "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "SubjectExport", "Summarize",
-    "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError", "Unreached",
-    "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy", "copy_async", "from_anthropic",
-    "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter", "verify_certificate",
-    "verify_signature",
+    "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
+    "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "PresidioEngine", "Rebuild", "RecognizerLike", "Record",
+    "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role",
+    "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings",
+    "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store",
+    "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError",
+    "SubjectExport", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder",
+    "UnknownSchemeError", "Unreached", "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy",
+    "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "verify_certificate", "verify_signature",
 ]  # fmt: skip

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
+import mnemic
 from attack import ROUNDS
 from faults import DURABLE, Ledger, Network, network, said
 from faulty_proxy import Cut, Mode, Pass
 
 POINTS = 6 * ROUNDS
+LARGE_POINTS = 2 * ROUNDS
 
 
 @pytest.fixture(params=DURABLE)
@@ -54,3 +56,28 @@ def test_what_was_acknowledged_is_there_once_wherever_the_connection_is_cut(
                 n += 1
         ledger.add_surely(chat, n)
         ledger.check(said(chat))
+
+
+@pytest.mark.parametrize("part", ["request", "answer"])
+def test_a_large_write_is_done_wholly_or_not_at_all(cut: Network, part: str) -> None:
+    """A write of many requests, or of many packets, is cut: readers see all of it or nothing."""
+    messages = [mnemic.Message("user", f"{n} {'x' * 2000}") for n in range(120)]
+    with cut.open("timeout=5") as memory:
+        home = memory.scope("acme")
+        cut.set(Pass())
+        home.session("whole").add_many(messages)
+        size = cut.requested if part == "request" else cut.answered
+        for number in range(1, LARGE_POINTS + 1):
+            chat = home.session(f"s{number}")
+            cut.set(Cut(size * number // (LARGE_POINTS + 1), times=1, requests=part == "request"))
+            failed: mnemic.MnemicError | None = None
+            try:
+                chat.add_many(messages, once="all")
+            except mnemic.MnemicError as error:
+                failed = error
+            cut.set(Pass())
+            if failed is not None:
+                assert failed.retry, failed
+                assert len(chat.messages()) in ((0, len(messages)) if failed.unsure else (0,))
+            chat.add_many(messages, once="all")
+            assert said(chat) == [message.text for message in messages]

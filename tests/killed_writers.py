@@ -21,7 +21,7 @@ class KilledWriter:
 
     def __init__(self, url: str, name: str, first: int) -> None:
         self._acknowledged, theirs = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=_append, args=(url, name, first, theirs), daemon=True)
+        self._process = _CONTEXT.Process(target=_append, args=(url, name, first, theirs, dict(os.environ)), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -49,7 +49,8 @@ class KilledWriter:
             self._process.close()
 
 
-def _append(url: str, name: str, first: int, acknowledged: Connection) -> None:
+def _append(url: str, name: str, first: int, acknowledged: Connection, environment: dict[str, str]) -> None:
+    os.environ.update(environment)  # the fork server has that of the first test
     with mnemic.open(url, embedder=None) as memory:
         chat = memory.scope("acme").session("shared")
         for n in range(first, 1_000_000):

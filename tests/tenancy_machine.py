@@ -332,8 +332,8 @@ class Tenants(Stores):
     @rule(n=who, at=places, dry=st.sampled_from([True, True, False]))
     def erase(self, n: int, at: str, dry: bool) -> None:
         scope = self.place(n, at)
-        self.ask(n, scope, "erase", dry_run=dry)
-        if not dry and at in ("home", "above", "root"):
+        erased = self.ask(n, scope, "erase", dry_run=dry)
+        if erased is not None and not dry and at in ("home", "above", "root"):
             self.tenants[n].notes.clear()
         self.same(n, lambda memory: memory.compact())
 
@@ -354,6 +354,28 @@ class Tenants(Stores):
         self.same(n, lambda memory: memory.audit_trail(scope))
         cursor = other.shared.audit_page(limit=1).cursor
         self.same(n, lambda memory: memory.audit_page(scope, limit=limit, cursor=cursor))
+
+    @precondition(lambda self: self.stage.audited)
+    @rule(n=who, at=places, id=keys, ago=st.integers(1, 20), thief=st.integers(1, TENANTS - 1))
+    def look_into_the_past(self, n: int, at: str, id: str, ago: int, thief: int) -> None:
+        scope, then = self.place(n, at), self.stage.now - ago * STEP
+        self.ask(n, scope, "history", id)
+        self.chat(n, scope, "s", "history")
+        self.ask(n, scope, "restore", id)
+        self.same(n, lambda memory: memory.scope(scope).as_of(then).memories.list())
+        self.same(n, lambda memory: memory.scope(scope).as_of(then).recall("likes tea", uses=False))
+        for item in self.tenants[(n + thief) % TENANTS].stolen[-1:]:
+            self.ask(n, scope, "history", Ref(item.scope, "memory", item.id))
+
+    @precondition(lambda self: self.stage.audited)
+    @rule(n=who, at=places)
+    def hold(self, n: int, at: str) -> None:
+        """Hold a scope, while another tenant has one held as well, and the operator one above."""
+        scope, reason = self.place(n, at), self.text(n, "law")
+        self.same(n, lambda memory: memory.scope(scope).hold(reason).reason)
+        self.same(n, lambda memory: [(hold.scope, hold.reason) for hold in memory.scope(scope).holds()])
+        self.ask(n, scope, "forget", "k")
+        self.same(n, lambda memory: [memory.scope(scope).release(hold).reason for hold in memory.scope(scope).holds()])
 
     @rule(n=who, call=st.sampled_from(["metrics", "reindex", "rotate", "reembed", "restricted"]))
     def ask_for_the_whole_store(self, n: int, call: str) -> None:

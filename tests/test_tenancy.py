@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ CALLS = {
     "valkey-cluster": 300, "dynamodb": 300, "s3": 300, "http": 300, "agentcore": 100,
 }  # fmt: skip
 """How many calls the tenants make on each back-end at least."""
-LAYERS: dict[str, dict[str, Any]] = {"encrypted": {"encryption_key": KEY}, "audited": {"audit": True}}
+LAYERS: dict[str, dict[str, Any]] = {
+    "encrypted": {"encryption_key": KEY},
+    "audited": {"audit": True, "history": timedelta(days=9)},
+}
 BELOW = {"encrypted": "sqlite", "audited": "memory"}
 STEPS = 15
 

@@ -58,7 +58,7 @@ NUMBERS = ("last_seq", "seq", "version", "cursor")
 
 NEW_ID = re.compile("[0-9a-f]{32}")
 """An id that a store has made, which is never the same."""
-ERASED = ("scope", "dry_run", "records", "erased", "derived", "removed")
+ERASED = ("scope", "dry_run", "records", "erased", "derived")
 """What a certificate says that is not of the store."""
 
 

@@ -72,6 +72,8 @@ class Stage:
         self.all_kinds = all_kinds
         self.audited = "audit" in layers
         self.options: dict[str, Any] = {"embedder": None, "clock": self.clock, **layers}
+        self.own_order = False
+        """Whether the store goes on somewhere else after a cursor that is not of the same scan, as S3 does."""
         self.calls = 0
         self.examples = 0
         self.now = START

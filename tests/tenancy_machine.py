@@ -298,6 +298,8 @@ class Tenants(Stores):
         """Page through records and streams, from a cursor of another tenant's own pages, or one made up."""
         other = self.tenants[(n + thief) % TENANTS]
         first = Scan(scope=other.path, below=True, limit=1)
+        if self.stage.own_order and other is not self.tenants[n]:
+            return
         cursor: str | None = to_cursor((other.path.path, kind, 9 if reverse else 0))
         if not kind:
             cursor = run(other.shared, other.shared._async._store.scan(first)).cursor

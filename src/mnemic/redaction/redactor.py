@@ -129,9 +129,9 @@ class Redactor:
             return []
         found = self._search(text)
         if not found and len(text) <= LONGEST_KNOWN:
+            if len(self._clean) >= MOST_KNOWN:
+                self._clean.clear()  # unlike removing the oldest, safe with several threads
             self._clean[text] = None
-            if len(self._clean) > MOST_KNOWN:
-                self._clean.pop(next(iter(self._clean)), None)
         return found
 
     def _search(self, text: str) -> list[Finding]:

@@ -341,10 +341,10 @@ class EncryptLayer(Layer):
     async def destroy(self, scope: ScopePath) -> int:
         """Destroy the data keys of a scope and those below it; return how many subjects have lost theirs.
 
-        It is for an erasure, which calls it after it has purged the scope, and then purges the scope again: what
-        others wrote in between has the destroyed key. From then on nothing that was encrypted with it can be read
-        anywhere, and is treated as absent; other processes go on with a new key, and lose nothing that they write.
-        A scope below the level of subjects shares the key of its subject: nothing is destroyed then, and 0 returned.
+        It is for an erasure, which calls it after it has purged the scope; records that others wrote in between, with
+        the destroyed key, are deleted here. From then on nothing that was encrypted with it can be read anywhere,
+        and is treated as absent; other processes go on with a new key, and lose nothing that they write. A scope
+        below the level of subjects shares the key of its subject: nothing is destroyed then, and 0 returned.
         """
         metadata = await self._records.load(again=True)
         if metadata is None:
@@ -358,6 +358,10 @@ class EncryptLayer(Layer):
         # Keys first: a writer whose fence is found missing looks for the key, and must not find it.
         destroyed = [await self._records.destroy(subject) for subject in subjects]
         await self.drop_fences(scope)
+        if any(destroyed):
+            from .key_rotation import delete_unreadable
+
+            await delete_unreadable(self._below, self._records, scope)
         return sum(destroyed)
 
     async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:

@@ -1,4 +1,4 @@
-"""Rotation of data keys: re-encrypts a store record by record, while it is in use."""
+"""Data keys out of use: re-encrypts a store record by record while it is in use, or deletes what cannot be read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec.structs import force_setattr, replace
 from ..checks import check_callable
 from ..errors import StoreError
 from ..event_loop import off_loop
-from ..records import KEPT, VERSION, Record, ScopePath
+from ..records import KEPT, VERSION, Record, ScopePath, Stream
 from ..store.protocol import Store, all_streams, scan_pages
-from ..store.query import Derive, Op, Put, Scan, StreamScan
+from ..store.query import Delete, Derive, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
 from .cipher import LASTING, DataKeys, head_of, key_of, open_record, seal_derived, seal_record
 from .data_keys import KeyRecords
@@ -60,7 +60,7 @@ class KeyRotation:
             if (before := await self._records.load(again=True)) is None:
                 return 0
             self._names = before.fixed.derived
-            clean = await self._pass(before.fixed.level)
+            clean = await self._pass()
             self._progress = None
             after = await self._records.load(again=True)
             if clean and after is not None and after.fixed.derived == before.fixed.derived:
@@ -71,11 +71,9 @@ class KeyRotation:
                 return self._changed
         raise StoreError("other processes still write with an old data key: close them, and rotate again")
 
-    async def _pass(self, level: int) -> bool:
+    async def _pass(self) -> bool:
         """Process everything once; return whether all had the current keys already."""
-        listed = [StreamScan(scope=ScopePath(), kinds=kinds) for kinds in ((), (VERSION,))]
-        streams = [s for scan in listed async for s in all_streams(self._store, scan)]
-        streams = [s for s in streams if not is_internal(s.scope, s.kind) and s.kind not in KEPT]
+        streams = await _streams(self._store, ScopePath())
         total = sum(stream.count for stream in streams)
         done, clean = 0, True
         metadata = await self._records.ensure()
@@ -120,6 +118,24 @@ class KeyRotation:
                 changes, size = [], 0
         self._changed += sum(await write_each(self._store, changes))
         return clean
+
+
+async def delete_unreadable(store: Store, records: KeyRecords, scope: ScopePath) -> None:
+    """Delete the records of a scope and below whose data key was destroyed."""
+    metadata = await records.ensure()
+    for stream in await _streams(store, scope):
+        destroyed = await records.destroyed(records.subject_of(metadata, stream.scope))
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
+        async for page in scan_pages(store, scan):
+            gone = [record for record in page if key_of(head_of(record), record) in destroyed]
+            await write_each(store, [(Delete(record.ref, record.version),) for record in gone])
+
+
+async def _streams(store: Store, scope: ScopePath) -> list[Stream]:
+    """Return the streams of a scope and below that have keys of subjects."""
+    listed = [StreamScan(scope=scope, kinds=kinds) for kinds in ((), (VERSION,))]
+    streams = [stream for scan in listed async for stream in all_streams(store, scan)]
+    return [s for s in streams if not is_internal(s.scope, s.kind) and s.kind not in KEPT]
 
 
 def _renewed(keys: DataKeys, stored: Record) -> tuple[Op, ...]:

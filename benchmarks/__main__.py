@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import (
     agents,
+    auditing,
     dashboard,
     embedded,
     encrypted,
@@ -53,6 +54,7 @@ def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str,
 BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "embedded": measured(embedded.run),
     "encrypted": measured(encrypted.run),
+    "audit": measured(auditing.run),
     "recall": measured(recalling.run),
     "agents": measured(agents.run),
     "dashboard": measured(dashboard.run),

@@ -14,7 +14,7 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.errors import StoreUnavailableError
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.audit_names import drop_names
-from mnemic.layers.audit_verify import Verification
+from mnemic.layers.audit_verify import AuditVerifier
 from mnemic.layers.layer import Layer
 from mnemic.records import Record, ScopePath
 from mnemic.store.query import Outcome, Put, Write
@@ -89,10 +89,10 @@ def test_an_interrupted_erasure_of_names_is_explained_and_finished(failing: int)
         store.writes = 0
         with pytest.raises(StoreUnavailableError):
             await drop_names(layer, ALICE)
-        assert (await Verification(layer.chain, ScopePath()).run()).problems == []
+        assert (await AuditVerifier(layer.chain, ScopePath()).run()).problems == []
         store.writes = 1000
         await drop_names(layer, ALICE)
-        verified = await Verification(layer.chain, ScopePath()).run()
+        verified = await AuditVerifier(layer.chain, ScopePath()).run()
         assert (verified.problems, verified.notes, verified.entries) == ([], [], 4)
         assert await layer.trail(ALICE) == []
 

@@ -81,6 +81,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             memory.metrics(),
             *memory.metrics().periods,
         ]
+        made += [memory.audit_verify(), mnemic.AuditProblem(scope=ScopePath("acme"), message="is missing", number=3)]
         made += alice.memories.fading()
         made += [*memory.audit_trail(), alice.export_to(folder / "all.jsonl")]
         made += [

@@ -24,7 +24,7 @@ from .layers.audit import AuditLayer
 from .layers.audit_chain import ChainLayer
 from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, Auditing, audit_of
-from .layers.audit_verify import AuditVerification, Verification, make_checkpoint, read_checkpoint
+from .layers.audit_verify import AuditVerification, AuditVerifier, make_checkpoint, read_checkpoint
 from .layers.beside import open_beside, open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
 from .layers.history import HistoryLayer, recorded_history
@@ -434,7 +434,7 @@ class AsyncMemory:
         known = None if checkpoint is None else await read_checkpoint(chain, checkpoint)
         if path is None:
             return AuditVerification(chains=0, entries=0, problems=[], notes=[], keyed=chain.keys.given)
-        return await Verification(chain, path, known).run()
+        return await AuditVerifier(chain, path, known).run()
 
     async def audit_checkpoint(self) -> dict[str, Any]:
         """Return the numbers and links of the last entries of the audit log as a JSON document, to be kept elsewhere.

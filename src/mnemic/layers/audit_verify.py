@@ -1,4 +1,4 @@
-"""Verification of the audit log: finds removed, changed, reordered and inserted entries, and removed chains.
+"""AuditVerifier of the audit log: finds removed, changed, reordered and inserted entries, and removed chains.
 
 Every chain is read from its first entry to its last, and each link is computed again. What the chains themselves
 cannot tell, the register does: which chains there are, and how far each had come at its last checkpoint. A checkpoint
@@ -99,7 +99,7 @@ class _Walk(Struct):
     begun: int = 0
 
 
-class Verification:
+class AuditVerifier:
     """One verification of the chains of a scope and below."""
 
     def __init__(self, layer: ChainLayer, scope: ScopePath, checkpoint: AuditCheckpoint | None = None) -> None:
@@ -279,7 +279,7 @@ def _missing(first: int, last: int) -> str:
 
 async def make_checkpoint(layer: ChainLayer) -> dict[str, Any]:
     """Note the heads of all chains in the register, and return them as a document, signed if that is possible."""
-    known = (await Verification(layer, ScopePath())._register())[0].heads
+    known = (await AuditVerifier(layer, ScopePath())._register())[0].heads
     streams = all_streams(layer, StreamScan(scope=ScopePath(), kinds=(AUDIT_KIND,), empty=True))
     heads = [head async for stream in streams if (head := Head.parse(stream.settings)) is not None]
     new = [head for head in heads if head.number not in known.get(head.chain, {})]

@@ -163,3 +163,24 @@ def test_a_restricted_memory_needs_the_right_to_administer(memory: mnemic.Memory
     with pytest.raises(HeldError):
         mine.scope("acme", "alice").erase()
     assert admin.scope("acme", "alice").release(hold) == hold
+
+
+def test_versions_under_a_hold_are_kept_as_long_as_it_lasts(clock: Clock) -> None:
+    day = timedelta(days=1)
+    with mnemic.open("memory://", history=day, clock=clock) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.notes.write("plan", "first")
+        alice.notes.write("plan", "second")
+        hold = alice.hold("case 4711")
+        alice.notes.write("plan", "third")
+        clock.advance(days=2)
+        assert [one.item.value for one in alice.history("plan")] == ["third", "second", "first"]  # type: ignore[union-attr]
+        alice.release(hold)
+        assert len(alice.history("plan")) < 3
+
+
+def test_a_session_that_is_cleared_by_itself_is_not_under_a_hold(alice: mnemic.Scope) -> None:
+    alice.hold("case 4711")
+    with alice.session("chat", retention="session") as chat:
+        chat.add("user", "kept")
+    assert [message.content for message in alice.session("chat").messages()] == ["kept"]

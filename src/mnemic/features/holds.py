@@ -11,10 +11,13 @@ from msgspec.structs import replace
 from ..checks import check_name, check_text, check_time, new_id, shown
 from ..errors import AccessDeniedError, InvalidValueError, NotFoundError
 from ..layers.audit import actor_of
-from ..layers.hold import EXPIRY, TECHNICAL, Hold, HoldLayer, hold_ref, to_record
+from ..layers.history import HistoryLayer
+from ..layers.hold import TECHNICAL, Hold, HoldLayer, hold_ref, to_record
 from ..layers.layer import layers_of
+from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, require, unrestricted, visible_root
-from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, ScopePath, Stream
+from ..layers.versions import EXPIRY
+from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, VERSION, ScopePath, Stream
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import write_each
@@ -64,7 +67,7 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
         raise InvalidValueError(f"scope {shown(mark.scope.path)} is being erased: finish that before holding it")
     await unrestricted(store).write(Write((Put(to_record(hold), 0),)))
     await layer.known_everywhere()
-    await _suspend(layer._below, scope)
+    await _suspend(_base(layer), scope)
     return hold
 
 
@@ -125,6 +128,11 @@ def _from_json(value: Any) -> Hold:
     return convert({**value, "scope": {"path": value["scope"]}}, Hold)
 
 
+def _base(layer: HoldLayer) -> Store:
+    """Return the store in which expiries are changed: below the layers that keep versions of that, or redact it."""
+    return next(one for one in layers_of(layer._below) if not isinstance(one, HistoryLayer | RedactLayer))
+
+
 async def _suspend(below: Store, scope: ScopePath) -> None:
     """Let nothing in a scope expire; the expiry of each record is kept beside it."""
     for stream in await _streams(below, scope):
@@ -141,7 +149,7 @@ async def _suspend(below: Store, scope: ScopePath) -> None:
 async def restore(layer: HoldLayer, scope: ScopePath) -> None:
     """Let records and sessions expire again that no other hold covers."""
     others = await layer.active(fresh=True)
-    below = layer._below
+    below = _base(layer)
     for stream in await _streams(below, scope):
         if any(hold.covers(stream.scope) for hold in others):
             continue
@@ -166,4 +174,5 @@ async def _ttl(below: Store, stream: Stream) -> timedelta | None:
 
 
 async def _streams(below: Store, scope: ScopePath) -> list[Stream]:
-    return [one async for one in all_streams(below, StreamScan(scope=scope)) if one.kind not in TECHNICAL]
+    scans = [StreamScan(scope=scope, kinds=kinds) for kinds in ((), (VERSION,))]
+    return [one for scan in scans async for one in all_streams(below, scan) if one.kind not in TECHNICAL]

@@ -1,7 +1,8 @@
 """The hold layer: under a legal hold, nothing in a scope is deleted, evicted or expires.
 
 Holds are records at the root. Deletions that a caller asks for raise HeldError; limits evict nothing, and times to live
-are left out, for as long as the hold lasts. Moving a record, to the archive or to another key, is allowed.
+are left out, for as long as the hold lasts. Moving a record, to the archive or to another key, is allowed, and so is
+changing it: the history, if the memory has one, keeps the earlier versions as long as the hold lasts.
 
 Every process reads the holds at most once in `FRESH` seconds, and only before writes that can remove something. A new
 hold waits that long, so that every process knows of it when `hold` returns.
@@ -37,12 +38,12 @@ from ..records import (
 from ..store.confinement import confinement
 from ..store.protocol import Capability, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
-from .layer import Layer, whole_store
+from .history import HistoryLayer
+from .layer import Layer, layers_of, whole_store
+from .versions import EXPIRY, UNDER_HOLD
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
-EXPIRY = "expiry-under-hold"
-"""Name of the derived value that has the expiry of a record that a hold has suspended, in ISO 8601."""
 TECHNICAL = (GUARD, HOLD_KIND, LEASE, ONCE_KIND)
 """Kinds that hold nothing about anyone, and may be deleted under a hold."""
 SAME = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE, MEMORY: PRUNED, PRUNED: MEMORY}
@@ -89,6 +90,7 @@ class HoldLayer(Layer):
 
     def __init__(self, below: Store) -> None:
         super().__init__(below)
+        self._history = any(isinstance(one, HistoryLayer) for one in layers_of(below))
         self._holds: list[Hold] = []
         self._read_at = float("-inf")
 
@@ -113,7 +115,7 @@ class HoldLayer(Layer):
 
     async def write(self, write: Write) -> list[Outcome]:
         """Write, unless a hold forbids it; raises HeldError."""
-        if not _may_remove(write.ops):
+        if not _may_remove(write.ops) and not (self._history and _may_replace(write.ops)):
             return await self._below.write(write)
         scope = place_of(write.ops[0])[0]
         hold = next((hold for hold in await self.active() if hold.covers(scope)), None)
@@ -138,7 +140,11 @@ class HoldLayer(Layer):
             elif isinstance(op, Limit):
                 op = replace(op, max_count=None, max_weight=None, evict=())
             ops.append(op)
-        outcomes = await self._below.write(replace(write, ops=(*ops, *expiries)))
+        token = UNDER_HOLD.set(True)
+        try:
+            outcomes = await self._below.write(replace(write, ops=(*ops, *expiries)))
+        finally:
+            UNDER_HOLD.reset(token)
         return [
             _within(op, outcome) if isinstance(op, Limit) else outcome
             for op, outcome in zip(write.ops, outcomes, strict=False)
@@ -164,6 +170,11 @@ class HoldLayer(Layer):
 def _may_remove(ops: Iterable[Op]) -> bool:
     """Return whether operations delete, evict, or set an expiry."""
     return any(isinstance(op, _REMOVING) or (isinstance(op, Put) and _expires(op.record)) for op in ops)
+
+
+def _may_replace(ops: Iterable[Op]) -> bool:
+    """Return whether operations may replace a record, of which the history keeps the earlier version."""
+    return any(isinstance(op, Put) and op.if_version != 0 for op in ops)
 
 
 def _expires(record: Record) -> bool:

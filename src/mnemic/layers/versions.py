@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,7 +24,9 @@ from ..store.query import Condition, Put, Scan
 
 __all__ = [
     "BEGIN_REF",
+    "EXPIRY",
     "KEPT_KINDS",
+    "UNDER_HOLD",
     "KeptVersion",
     "PurgeRecord",
     "placed",
@@ -36,6 +39,10 @@ KEPT_KINDS = (*RECALLED, PRUNED)
 """Kinds whose earlier versions are kept."""
 BEGIN_REF = Ref(ScopePath(), VERSION, "begin")
 """Ref of the record that says since when the versions of a store are kept, and how long."""
+EXPIRY = "expiry-under-hold"
+"""Name of the derived value that has the expiry of a record that a legal hold has suspended, in ISO 8601."""
+UNDER_HOLD: ContextVar[bool] = ContextVar("mnemic_under_hold", default=False)
+"""Whether what is written now is under a legal hold, so that its earlier versions must not expire."""
 READ_AT_ONCE = 200
 """How many versions are read at once."""
 
@@ -98,6 +105,9 @@ def version_put(
     # The record was checked when it was written; with its encoding it may be longer than one may be.
     data: dict[str, Any] = {"record": encode_record(record).decode(), "removed": removed, "by": by, "purge": purge}
     kept = copy(put.record)
+    if UNDER_HOLD.get():
+        force_setattr(kept, "expires", None)
+        force_setattr(kept, "derived", {EXPIRY: expires.isoformat().encode()})
     force_setattr(kept, "data", {name: value for name, value in data.items() if value})
     force_setattr(put, "record", kept)
     return put

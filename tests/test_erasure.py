@@ -242,6 +242,8 @@ def test_what_an_erasure_leaves_on_postgresql_is_finished(tmp_path: Path) -> Non
         assert finished.verify() == done.verify()
         with pytest.raises(InvalidValueError, match="of an erasure in"):
             memory.finish_erasure(replace(done, store="sqlite:///another.db"))
+        with pytest.raises(SignatureError, match="was changed"):
+            memory.finish_erasure(replace(done, records=0))
 
 
 WRITER = """
@@ -326,3 +328,15 @@ def test_a_subject_gets_everything_about_them(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     with mnemic.open("memory://") as other:
         assert other.import_from(tmp_path / "records.jsonl").records == RECORDS
+
+
+def test_a_memory_without_the_audit_log_says_that_names_are_left_in_it(file_url: str) -> None:
+    with mnemic.open(file_url, audit=True) as memory:
+        memory.scope("acme", "alice").remember(SECRET)
+    with mnemic.open(file_url) as memory:
+        done = memory.scope("acme", "alice").erase()
+        assert [(one.what, one.finish) for one in done.unreached] == [
+            ("names in the audit log", "erase with a memory that is opened with audit")
+        ]
+    with mnemic.open(file_url, audit=True) as memory:
+        assert memory.scope("acme", "alice").erase().complete

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
-from .features.certificate import ErasureCertificate
-from .features.erasure import compact, finish
+from .features.certificate import ErasureCertificate, finish
+from .features.erasure import compact
 from .features.export import Exported, FileOrPath
 from .features.holds import release_ended
 from .features.importing import Imported
@@ -239,7 +239,7 @@ class AsyncMemory:
         """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
 
         It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
-        certificate of another store, or of a dry run.
+        certificate of another store, or of a dry run, SignatureError for one that was changed or not signed here.
         """
         require_whole(self._store, "finish_erasure")
         if certificate.store != Origin(self.url).id or certificate.dry_run:

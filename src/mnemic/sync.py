@@ -669,7 +669,7 @@ class Memory:
         """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
 
         It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
-        certificate of another store, or of a dry run.
+        certificate of another store, or of a dry run, SignatureError for one that was changed or not signed here.
         """
         return self._driver.run(self._async.finish_erasure(certificate))
 

@@ -13,7 +13,7 @@ from .clients import hook, install
 from .demo import demo
 from .doctor import doctor
 from .edit import forget, remember
-from .erasure import erase, hold, subject_export
+from .erasure import erase, hold
 from .evaluate import evaluation
 from .history import history, restore
 from .inspect import ls, ping, recall, show, stats
@@ -30,7 +30,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Change": [remember, forget, restore, erase, hold],
     "Connect": [install, mcp, hook],
     "Serve": [demo, serve, config, keys],
-    "Move": [export, import_, subject_export, copy],
+    "Move": [export, import_, copy],
     "Maintain": [audit, doctor, scan, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],
 }

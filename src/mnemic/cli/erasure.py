@@ -1,30 +1,38 @@
-"""The commands `erase`, `subject-export` and `hold`: erasing a scope with a certificate, and legal holds."""
+"""The commands `erase` and `hold`: erasing a scope with a certificate, and legal holds."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import ConflictError, NotFoundError
-from .options import (
-    SCOPE,
-    STORE,
-    TIME,
-    StoreChoice,
-    dry_run_option,
-    filled_scope,
-    json_option,
-    open_store,
-    store_options,
-)
+from ..errors import NotFoundError
+from .audit import log_options
+from .options import SCOPE, STORE, TIME, StoreChoice, dry_run_option, json_option, open_store
 from .output import count, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
     from ..features.certificate import ErasureCertificate
     from ..records import ScopePath
+    from ..sync import Memory
+
+
+@contextmanager
+def opened(store: StoreChoice, opening: dict[str, Any]) -> Iterator[Memory]:
+    """Open a store, with its audit log if it has one."""
+    from ..records import CHAINS_KIND, ScopePath
+    from ..store.query import StreamScan
+
+    if opening["audit"] is True:  # unless the store has none, or a server keeps it
+        scan = StreamScan(scope=ScopePath(), kinds=(CHAINS_KIND,), below=False)
+        with open_store(store) as memory:
+            found = memory._driver.run(memory._async._store.streams(scan)).items
+        opening = {**opening, "audit": True if found else None}
+    with open_store(store, **opening) as memory:
+        yield memory
 
 
 @click.command()
@@ -36,9 +44,10 @@ if TYPE_CHECKING:
 @click.option("--certificate", metavar="FILE", help="Write the signed certificate to a JSON file.")
 @click.option("--finish", metavar="CERTIFICATE", help="Remove what an earlier erasure could not reach.")
 @json_option
-@store_options
+@log_options
 def erase(
     store: StoreChoice,
+    opening: dict[str, Any],
     scope: ScopePath | None,
     yes: bool,
     dry_run: bool,
@@ -58,7 +67,7 @@ def erase(
         raise click.UsageError("Give a SCOPE, or --finish CERTIFICATE.")
     from ..features.certificate import ErasureCertificate
 
-    with open_store(store) as memory:
+    with opened(store, opening) as memory:
         if finish is not None:
             made = memory.finish_erasure(ErasureCertificate.load(finish))
         else:
@@ -76,7 +85,10 @@ def erase(
     if as_json:
         print_json(made)
         return
-    click.echo(f"{_counts(made)} {'would be erased' if dry_run else 'erased'}")
+    if finish is None:
+        click.echo(f"{_counts(made)} {'would be erased' if dry_run else 'erased'}")
+    elif made.complete:
+        click.echo("nothing remains")
     for one in made.unreached:
         click.echo(f"Remains {one.until}: {printable(one.what)}. To finish: {printable(one.finish)}")
 
@@ -84,33 +96,10 @@ def erase(
 def _counts(made: ErasureCertificate) -> str:
     said = count(made.records, "record")
     if elsewhere := sum(one.dropped + one.rebuilt for one in made.derived):
-        said += f", and {elsewhere:,} derived from them elsewhere"
+        said += f", and {elsewhere:,} derived elsewhere"
     if made.archives:
         said += f", {sum(one.records for one in made.archives):,} in archives"
     return said
-
-
-@click.command("subject-export")
-@click.argument("scope", type=SCOPE)
-@click.argument("file")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@json_option
-@store_options
-def subject_export(store: StoreChoice, scope: ScopePath, file: str, overwrite: bool, as_json: bool) -> None:
-    """Write everything about a subject to a .zip.
-
-    It has all records in SCOPE and below, to read and to import, what was derived from them elsewhere, and the audit
-    log. It is not encrypted.
-    """
-    if not overwrite and Path(file).is_file():
-        raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
-    with open_store(store) as memory:
-        done = filled_scope(memory, scope).subject_export(file)
-    if as_json:
-        print_json(done)
-    else:
-        more = f"{done.elsewhere:,} derived elsewhere, {count(done.audit, 'audit entry', 'audit entries')}"
-        click.echo(f"{count(done.records, 'record')} exported, {more}")
 
 
 @click.group()
@@ -126,10 +115,12 @@ def hold() -> None:
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the error of a refused deletion says it.")
 @click.option("--until", type=TIME, help="When it ends by itself.")
 @json_option
-@store_options
-def set_(store: StoreChoice, scope: ScopePath, reason: str, until: datetime | None, as_json: bool) -> None:
+@log_options
+def set_(
+    store: StoreChoice, opening: dict[str, Any], scope: ScopePath, reason: str, until: datetime | None, as_json: bool
+) -> None:
     """Put a scope and everything below it under a hold, and print its id."""
-    with open_store(store) as memory:
+    with opened(store, opening) as memory:
         made = memory.scope(scope).hold(reason, until=until)
     if as_json:
         print_json(made)
@@ -140,10 +131,10 @@ def set_(store: StoreChoice, scope: ScopePath, reason: str, until: datetime | No
 @hold.command("list")
 @click.argument("scope", type=SCOPE, default="/")
 @json_option
-@store_options
-def list_(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
+@log_options
+def list_(store: StoreChoice, opening: dict[str, Any], scope: ScopePath, as_json: bool) -> None:
     """List the holds that are in force in a scope, above or below it."""
-    with open_store(store) as memory:
+    with opened(store, opening) as memory:
         found = memory.scope(scope).holds()
     if as_json:
         print_json(found)
@@ -157,10 +148,10 @@ def list_(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
 @click.argument("id")
 @click.option("--scope", type=SCOPE, default="/", help="Where it is; by default anywhere.")
 @json_option
-@store_options
-def release(store: StoreChoice, id: str, scope: ScopePath, as_json: bool) -> None:
+@log_options
+def release(store: StoreChoice, opening: dict[str, Any], id: str, scope: ScopePath, as_json: bool) -> None:
     """End a hold; what would have expired meanwhile expires then."""
-    with open_store(store) as memory:
+    with opened(store, opening) as memory:
         ended = memory.scope(scope).release(id)
     if as_json:
         print_json(ended)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     help="The format, if the name of the file does not tell.",
 )
 @click.option("--scope", type=SCOPE, default="/", help="Export only this scope and those below it.")
+@click.option("--subject", is_flag=True, help="Write a .zip with everything about a subject, for a request of access.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @at_option
 @json_option
@@ -49,6 +50,7 @@ def export(
     file: str,
     format: str | None,
     scope: ScopePath,
+    subject: bool,
     overwrite: bool,
     at: datetime | None,
     as_json: bool,
@@ -59,7 +61,13 @@ def export(
     session, and one with the memories, notes and facts of a scope. CSV is a table with a row for each of them. The
     name tells the format if it ends in .jsonl or .csv. As FILE, - is stdout, where it is JSON lines unless --format
     says otherwise. A file is written whole or not at all, and is not encrypted. An empty store is an error.
+
+    With --subject it is a .zip with everything about the subject of --scope: to read, to import, what was derived
+    elsewhere, and the audit log.
     """
+    if subject:
+        _export_subject(store, scope, file, overwrite, as_json)
+        return
     from ..transfer.exporting import format_of
 
     target: Any = sys.stdout.buffer if file == "-" else file
@@ -73,6 +81,20 @@ def export(
             raise NotFoundError(f"there is nothing to export: {memory.url} is empty")
         done = place.export_to(target, format=format, progress=show)
     _print_on(done, f"{count(done.records, 'record')} exported", as_json, err=file == "-")
+
+
+def _export_subject(store: StoreChoice, scope: ScopePath, file: str, overwrite: bool, as_json: bool) -> None:
+    from .erasure import opened
+
+    if not scope.path:
+        raise click.UsageError("With --subject, give the --scope of one subject.")
+    if not overwrite and Path(file).is_file():
+        raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
+    with opened(store, {"audit": True}) as memory:
+        done = filled_scope(memory, scope).subject_export(file)
+    entries = count(done.audit, "entry of the audit log", "entries of the audit log")
+    said = f"{count(done.records, 'record')} exported, {done.elsewhere:,} derived elsewhere, {entries}"
+    _print_on(done, said, as_json, err=False)
 
 
 @click.command("import")

@@ -9,12 +9,18 @@ from os import PathLike
 from typing import Any
 
 from msgspec import MsgspecError, convert, field, json
+from msgspec.structs import replace
 
-from ..errors import InvalidValueError
+from ..checks import new_id
+from ..errors import InvalidValueError, MissingExtraError
 from ..files import check_path, read_file, replace_file
+from ..layers.audit import actor_of
+from ..layers.layer import Layer, layers_of
+from ..layers.restricted import require
+from ..layers.store_signing import StoreSigning
 from ..records import Value
 from ..signing import SIGNATURE, canonical, verify_signature
-from ..store.protocol import Unreached
+from ..store.protocol import Store, Unreached, scrub
 
 FORMAT = "mnemic.erasure/1"
 
@@ -132,6 +138,46 @@ class ErasureCertificate(Value, frozen=True, kw_only=True):
             raise InvalidValueError(f"{check_path(path)} is not a certificate: {error}") from None
         except InvalidValueError as error:
             raise InvalidValueError(f"{check_path(path)}: {error}") from None
+
+
+def _signing(store: Store) -> StoreSigning | None:
+    return next((one.signing for one in layers_of(store) if isinstance(one, Layer) and one.signing), None)
+
+
+async def signed(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
+    """Return a certificate with a signature; without one if the store can keep no key, or the extra is missing."""
+    if (signing := _signing(store)) is None:
+        return certificate
+    try:
+        document = (await signing.key()).sign(certificate.to_dict())
+    except (MissingExtraError, InvalidValueError):
+        return certificate
+    return replace(certificate, signature=document[SIGNATURE])
+
+
+async def finish(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
+    """Remove what an erasure has left in files and logs; return a certificate that says what remains now.
+
+    Raises SignatureError for a certificate that this store has not signed, or that was changed.
+    """
+    require(store, "erase")
+    signing = _signing(store)
+    if signing is not None and (keys := await signing.keys()):
+        certificate.verify(trusted=[key.fingerprint for key in keys])
+    done = await scrub(store, finish=True)
+    left = [one for one in certificate.unreached if not one.finishable]
+    made = replace(
+        certificate,
+        id=new_id(),
+        started=store.clock(),
+        finished=store.clock(),
+        finishes=certificate.id,
+        removed=done.removed,
+        unreached=[*left, *(one for one in done.unreached if one not in left)],
+        signature=None,
+        **actor_of(store),
+    )
+    return await signed(store, made)
 
 
 def verify_certificate(document: Any, *, trusted: Collection[str] = ()) -> str:

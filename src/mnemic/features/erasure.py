@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 from msgspec.structs import replace
 
 from ..checks import check_callable, check_name, check_several, new_id
-from ..errors import ConflictError, HeldError, InvalidValueError, MissingExtraError
+from ..errors import ConflictError, HeldError
 from ..event_loop import call
 from ..layers.audit import AuditLayer, actor_of
 from ..layers.audit_names import audit_layer, drop_names
@@ -26,6 +26,7 @@ from ..layers.restricted import RestrictedLayer, require, visible_root
 from ..messages import Message, decode
 from ..records import (
     ARCHIVED,
+    AUDIT_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     ERASURE_KIND,
@@ -48,7 +49,6 @@ from ..records import (
     Record,
     ScopePath,
 )
-from ..signing import SIGNATURE
 from ..store.protocol import Capability, Scrubbed, Store, Unreached, all_streams, scan_all, scrub
 from ..store.query import Delete, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.registry import StoreURL
@@ -59,6 +59,7 @@ from .certificate import (
     ErasureCertificate,
     InterruptedErasure,
     Verification,
+    signed,
 )
 from .provenance import Derivations, without_sources
 from .settings import forget_known
@@ -281,13 +282,22 @@ class Erasure:
 
     async def _drop_audit_names(self) -> int:
         """Remove names from the audit log, which needs the right "admin"; return how many entries had some."""
-        if self._keep_audit_names or audit_layer(self._store) is None:
+        if self._keep_audit_names:
             return 0
-        if isinstance(self._store, RestrictedLayer) and "admin" not in self._store.rights:
-            what, finish = "names in the audit log", "erase with the right 'admin'"
-            self._unreached.append(Unreached(what=what, until="until they are erased", finish=finish))
-            return 0
-        return await drop_names(self._inner, self._scope, self._names, certificate=self._certificate.id)
+        needs = None
+        if audit_layer(self._store) is None:
+            logged = StreamScan(scope=self._scope, kinds=(AUDIT_KIND,))
+            needs = "a memory that is opened with audit" if (await self._unlogged.streams(logged)).items else ""
+        elif isinstance(self._store, RestrictedLayer) and "admin" not in self._store.rights:
+            needs = "the right 'admin'"
+        if needs:
+            left = Unreached(what="names in the audit log", until="until they are erased", finish=f"erase with {needs}")
+            self._unreached.append(left)
+        return (
+            0
+            if needs is not None
+            else await drop_names(self._inner, self._scope, self._names, certificate=self._certificate.id)
+        )
 
     def _name_outside(self) -> None:
         """Name what a restricted memory cannot look at."""
@@ -351,37 +361,6 @@ async def compact(store: Store, scope: ScopePath) -> int:
     """Delete what has expired in a scope and below; return how many records."""
     found = await streams_of(store, scope, empty=True)
     return _total({at: await purge(store, at, set(kinds), expired_only=True) for at, kinds in found.items()})
-
-
-async def signed(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
-    """Return a certificate with a signature; without one if the store can keep no key, or the extra is missing."""
-    signing = next((one.signing for one in layers_of(store) if isinstance(one, Layer) and one.signing), None)
-    if signing is None:
-        return certificate
-    try:
-        document = (await signing.key()).sign(certificate.to_dict())
-    except (MissingExtraError, InvalidValueError):
-        return certificate
-    return replace(certificate, signature=document[SIGNATURE])
-
-
-async def finish(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
-    """Remove what an erasure has left in files and logs; return a certificate that says what remains now."""
-    require(store, "erase")
-    done = await scrub(store, finish=True)
-    left = [one for one in certificate.unreached if not one.finishable]
-    made = replace(
-        certificate,
-        id=new_id(),
-        started=store.clock(),
-        finished=store.clock(),
-        finishes=certificate.id,
-        removed=done.removed,
-        unreached=[*left, *(one for one in done.unreached if one not in left)],
-        signature=None,
-        **actor_of(store),
-    )
-    return await signed(store, made)
 
 
 def _erasing(store: Store) -> Erasing | None:

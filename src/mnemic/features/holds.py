@@ -113,7 +113,7 @@ async def release_ended(store: Store) -> int:
 
 
 def _keeper(store: Store, scope: ScopePath) -> HoldLayer | Holding:
-    """Return what keeps the holds; raises AccessDeniedError if a restricted memory may not administer the scope."""
+    """Find the keeper of the holds; raises AccessDeniedError if a restricted memory may not administer the scope."""
     if isinstance(store, RestrictedLayer):
         require(store, "admin")
         if not store.scope.holds(scope):

@@ -72,5 +72,5 @@ async def set_hold(call: Call, body: HoldBody) -> Answer[HoldOut]:
     example=Example(path={"id": HOLD["id"]}, answer=HOLD),
 )  # fmt: skip
 async def release_hold(call: Call, id: str) -> HoldOut:
-    """What would have expired meanwhile expires then."""
+    """Restore the expiry of what would have expired meanwhile."""
     return _out(await call.scope.release(id))

@@ -319,3 +319,16 @@ def test_any_text_can_be_redacted(text: str) -> None:
 
 def test_names_of_recognizers_are_unique() -> None:
     assert len({one.name for one in RECOGNIZERS}) == len(RECOGNIZERS)
+
+
+def test_masks_that_make_one_fact_of_several_are_refused_in_an_import(tmp_path: Path) -> None:
+    with mnemic.open("memory://") as memory:
+        for name in (EMAIL, OTHER):
+            memory.scope("acme").facts.add(name, "likes", "tea")
+        memory.export_to(tmp_path / "all.jsonl")
+    with mnemic.open("memory://", redact=True) as memory, pytest.raises(mnemic.ConflictError):
+        memory.import_from(tmp_path / "all.jsonl")
+    with mnemic.open("memory://", redact=CONFIGS["hash"]) as memory:
+        memory.import_from(tmp_path / "all.jsonl")
+        assert memory.import_from(tmp_path / "all.jsonl").written == 0
+        assert len(memory.scope("acme").facts.ask(predicate="likes")) == 2

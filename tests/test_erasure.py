@@ -68,6 +68,7 @@ def test_an_erasure_reaches_every_kind_and_says_so(store: str) -> None:
         assert {"message", "archived", "summary", "memory", "note", "fact", "fact-guard", "once"} <= kinds(erased)
         assert [one.records for one in erased.verified] == [0, 0]
         assert (erased.scope, erased.dry_run, erased.finished >= erased.started) == ("acme/alice", False, True)
+        assert len(erased.verify()) == 64
         assert "password" not in erased.store
         assert alice.recall(SECRET) == []
         assert alice.sessions.list() == []

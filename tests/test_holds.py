@@ -13,6 +13,7 @@ from clock import Clock
 from mnemic import HeldError, Message
 from mnemic.errors import AccessDeniedError, InvalidValueError, NotFoundError
 from mnemic.layers import hold as hold_layer
+from servers.stores import STORES
 
 
 @pytest.fixture(autouse=True)
@@ -184,3 +185,16 @@ def test_a_session_that_is_cleared_by_itself_is_not_under_a_hold(alice: mnemic.S
     with alice.session("chat", retention="session") as chat:
         chat.add("user", "kept")
     assert [message.content for message in alice.session("chat").messages()] == ["kept"]
+
+
+def test_a_hold_of_a_store_on_a_server_is_kept_there(tmp_path: Path) -> None:
+    with STORES["http"].empty(tmp_path) as url, mnemic.open(url) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea", id="tea")
+        hold = alice.hold("case 4711")
+        assert alice.holds() == [hold]
+        for call in (alice.erase, lambda: alice.forget("tea")):
+            with pytest.raises(HeldError, match="case 4711"):
+                call()
+        assert alice.release(hold) == hold
+        assert alice.erase().records == 1

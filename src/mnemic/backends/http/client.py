@@ -188,7 +188,7 @@ class HttpClient:
             ) as response:
                 self._learn(response.headers.get(SERVER_HEADER, ""))
                 content = await self._content(response)
-                if response.status == 200:
+                if response.status in (200, 201):
                     return content
                 error = error_of(self.url, response.status, response.headers.get("Location"), content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as failure:

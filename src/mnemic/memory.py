@@ -527,7 +527,8 @@ def open_async(
 
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that
     made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
-    `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit`
+    `encryption_key` encrypts all content: 32 bytes, a Fernet key, "file:PATH", "env:NAME", a `MasterKey`, a list of
+    these whose first encrypts, or an `Encryption`. `audit`
     logs all changes: True for the same store, another store or its URL, or an `Audit`.
     `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
     signs; None is a key that is kept in the store. `redact` replaces personal data and secrets

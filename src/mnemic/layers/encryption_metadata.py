@@ -143,7 +143,8 @@ class MetadataRecord:
             raise DecryptionError(f"{self._name} keeps its data keys itself: open it without key_store")
         if not self.apart and "store" not in data:
             raise DecryptionError(
-                f"the data keys of {self._name} are in another store: open it with Encryption(key, key_store=URL)"
+                f"the data keys of {self._name} are in another store: open it with Encryption(key, key_store=URL), "
+                "or on the command line --key-store"
             )
         if self.apart:
             keys, wrapped = await self._store_keys(), None

@@ -113,8 +113,6 @@ class MasterKeys:
             raise InvalidValueError("two of the encryption keys have the same name: generate another one")
         self.first: str = next(iter(self._masters))
         """Name of the key that wraps."""
-        self.secret: bytes | None = next((key for key in found if isinstance(key, bytes)), None)
-        """The first key that is known here, from which other keys can be derived; None with a `MasterKey` alone."""
 
     async def wrap(self, content: bytes) -> Wrapped:
         """Return the content wrapped; raises StoreError if the key's function fails."""

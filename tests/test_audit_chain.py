@@ -21,7 +21,7 @@ from layered import KEY
 from mnemic import SigningKey
 from mnemic.backends.memory import MemoryStore
 from mnemic.checks import from_microseconds
-from mnemic.errors import ConflictError, InvalidValueError, SignatureError, StoreUnavailableError
+from mnemic.errors import ConflictError, InvalidValueError, SignatureError, StoreUnavailableError, UnreadableStoreError
 from mnemic.layers import audit_chain
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.audit_entry import SIGNED, ChainKey, Head, link_of
@@ -478,3 +478,22 @@ def test_a_chain_whose_writer_died_before_the_register_is_a_note_and_healed() ->
         assert (verified.problems, verified.notes, verified.entries) == ([], [], 4)
 
     asyncio.run(main())
+
+
+def test_damaged_entries_are_problems_and_not_crashes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with mnemic.open(url, audit=True, embedder=None) as memory:
+        fill(memory)
+    for kind, scope in ((CHAINS_KIND, ""), (AUDIT_KIND, "acme/alice")):
+        for value in ("[]", "7", "{}", '{"link": 3, "heads": 5}', '{"link": "x", "heads": 5, "operation": []}', "null"):
+            with rows(tmp_path / "a.db") as connection:
+                connection.execute("BEGIN")
+                connection.execute(
+                    "UPDATE mnemic_records SET data = ? WHERE stream_id = ? AND seq = 2",
+                    (value, stream_id(connection, scope, kind)),
+                )
+                connection.execute("COMMIT")
+            with mnemic.open(url, audit=True, embedder=None) as memory:
+                assert not memory.audit_verify().intact
+    with mnemic.open(url, audit=True, embedder=None) as memory, pytest.raises(UnreadableStoreError):
+        memory.audit_trail("acme/alice")

@@ -123,7 +123,9 @@ class AsyncMemory:
             given = encryption_key
             self._encryption = given if isinstance(given, EncryptLayer) else EncryptLayer(store, given, url)
         below: Store = self._encryption or store
-        self._signing = signing = StoreSigning(below, signing_key)
+        # A server keeps a key of its own, and does not store others.
+        keeps_keys = Capability.RECORDS in store.capabilities and Capability.SEARCH not in store.capabilities
+        self._signing = signing = StoreSigning(below if trail is None or keeps_keys else trail, signing_key)
         chain = None if audit is None else ChainLayer(below if trail is None else trail, signing)
         if chain is not None and trail is None:
             below = chain

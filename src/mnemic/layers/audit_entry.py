@@ -18,7 +18,7 @@ from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import Record, ScopePath, Value
+from ..records import Record, ScopePath, Value, unreadable
 from ..signing import SigningKey
 
 CHANGES = ("put", "delete", "purge", "limit", "expire", "touch")
@@ -34,7 +34,6 @@ SALT, NAMES_HASH, LINK, SIGNED, BEGUN = "salt", "names_hash", "link", "signed", 
 """Fields of the stored form alone: the salt and the hash of the names, the link, the id of its key, and in the first
 entry of a chain how many entries its first write had."""
 _UNLINKED = frozenset((*NAMES, SALT, LINK))
-_STORED = frozenset((SALT, NAMES_HASH, LINK, SIGNED, BEGUN))
 
 _encode = json.Encoder(order="sorted").encode
 
@@ -67,6 +66,9 @@ class AuditEntry(Value, frozen=True, kw_only=True):
     number: int = 0
 
 
+_SHOWN = frozenset(AuditEntry.__struct_fields__) - {"time", "scope", "number"}
+
+
 class AuditPage(Value, frozen=True, kw_only=True):
     """Entries, newest first; `cursor` requests those before them, and is None if there are none."""
 
@@ -75,11 +77,14 @@ class AuditPage(Value, frozen=True, kw_only=True):
 
 
 def to_entry(record: Record) -> AuditEntry:
-    """Return the entry in a stored record."""
+    """Return the entry in a stored record; raises UnreadableStoreError if it holds none."""
     data: Any = record.data
     assert record.created is not None
-    given = {name: value for name, value in data.items() if name not in _STORED}
-    return AuditEntry(time=record.created, scope=record.scope, number=number_of(record) or 0, **given)
+    try:
+        given = {name: value for name, value in data.items() if name in _SHOWN}
+        return AuditEntry(time=record.created, scope=record.scope, number=number_of(record) or 0, **given)
+    except (AttributeError, TypeError) as error:
+        raise unreadable(record, error) from None
 
 
 def number_of(record: Record) -> int | None:

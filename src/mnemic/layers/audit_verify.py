@@ -192,7 +192,8 @@ class AuditVerifier:
             if number > walk.last + 1:
                 self._problem(scope, where + _missing(walk.last + 1, number - 1), walk.last + 1)
                 before = None
-            if message := self._wrong(record, number, data, before):
+            message = self._wrong(record, number, data, before)
+            if message is not None:
                 self._problem(scope, where + message, number)
             walk.begun = walk.begun or (data.get(BEGUN) or 0 if number == 1 else 0)
             walk.last = number
@@ -201,7 +202,7 @@ class AuditVerifier:
             before = Head(number, walk.chain, data[LINK], 0)
             if number in wanted and wanted[number] != data[LINK]:
                 self._problem(scope, f"{where}is another entry than the one at the last checkpoint", number)
-            if kind == CHAINS_KIND:
+            if kind == CHAINS_KIND and message is None:
                 register.add(data)
         for number in unnamed:
             if not register.names_erased(walk.chain, number):

@@ -23,6 +23,7 @@ from .audit_chain import REGISTER, ChainLayer
 from .audit_entry import BEGUN, LINK, NAMES, NAMES_HASH, SALT, SIGNED, ChainKey, Head, link_of, names_hash, number_of
 
 FORMAT = "mnemic audit checkpoint 1"
+UNKNOWN_KEY = "and perhaps others are linked with the key"
 HEADS_AT_ONCE = 500
 """How many heads one entry of the register has at most."""
 
@@ -77,7 +78,15 @@ class _Register(Struct):
     """Up to which entry the names of a chain were erased."""
     erased_entries: dict[str, set[int]] = field(default_factory=dict)
 
-    def add(self, data: Mapping[str, Any]) -> None:
+    def add(self, data: Mapping[str, Any]) -> bool:
+        """Take an entry; return whether it could be read, which one that was damaged cannot."""
+        try:
+            self._add(data)
+        except (KeyError, TypeError, ValueError):
+            return False
+        return True
+
+    def _add(self, data: Mapping[str, Any]) -> None:
         for chain, number, link in data.get("heads", ()):
             self.heads.setdefault(chain, {})[number] = link
             if data["operation"] == "begin":
@@ -110,6 +119,7 @@ class AuditVerifier:
         self._notes: list[AuditProblem] = []
         self._keys: dict[str, bytes] = {}
         self._entries = 0
+        self._said: set[tuple[ScopePath, str, str]] = set()
 
     async def run(self) -> AuditVerification:
         """Verify the register and the chains."""
@@ -193,8 +203,10 @@ class AuditVerifier:
                 self._problem(scope, where + _missing(walk.last + 1, number - 1), walk.last + 1)
                 before = None
             message = self._wrong(record, number, data, before)
-            if message is not None:
+            if message is not None and (scope, kind, message) not in self._said:
                 self._problem(scope, where + message, number)
+            if message is not None and message.startswith(UNKNOWN_KEY):
+                self._said.add((scope, kind, message))  # once is enough, if a key is missing
             walk.begun = walk.begun or (data.get(BEGUN) or 0 if number == 1 else 0)
             walk.last = number
             if SALT not in data:
@@ -202,8 +214,8 @@ class AuditVerifier:
             before = Head(number, walk.chain, data[LINK], 0)
             if number in wanted and wanted[number] != data[LINK]:
                 self._problem(scope, f"{where}is another entry than the one at the last checkpoint", number)
-            if kind == CHAINS_KIND and message is None:
-                register.add(data)
+            if kind == CHAINS_KIND and not register.add(data) and message is None:
+                self._problem(scope, f"{where}cannot be read", number)
         for number in unnamed:
             if not register.names_erased(walk.chain, number):
                 self._problem(scope, f"{where}lost its names, and not by an erasure", number)
@@ -222,10 +234,11 @@ class AuditVerifier:
 
     def _wrong(self, record: Record, number: int, data: Mapping[str, Any], before: Head | None) -> str | None:
         """Return the problem of an entry, if it has one."""
-        secret = self._keys.get(data.get(SIGNED, ""))
+        signed = data.get(SIGNED)
+        secret = self._keys.get(signed) if isinstance(signed, str) else None
         assert record.created is not None
         if secret is None:
-            return f"is linked with the key {shown(data.get(SIGNED))}, which is not known here"
+            return f"{UNKNOWN_KEY} {shown(signed)}, which is not known here"
         if record.key != f"{number:010d}" or record.text or record.title or record.meta or record.labels:
             return "has fields that no entry has"
         if before is not None and link_of(secret, before, number, record.created, data) != data[LINK]:

@@ -62,7 +62,7 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 
 LONG_TURNS = {"length": -1.7, "question": 0.4, "dense": 1.2, "context": -1.1, "session": -1.4, "number": 0.25}
-"""What is added to the weights where turns are long: chats with an assistant, with lists and code in its answers."""
+"""Changes of the weights where turns are long: chats with an assistant, with lists and code in its answers."""
 SHORT, LONG = 25, 75
 """Mean number of terms up to which turns are short, and from which they are long."""
 

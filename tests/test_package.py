@@ -20,8 +20,8 @@ import mnemic.api
 
 NAMES = """
     AnthropicMessage OpenAIMessage
-    AccessDeniedError Acting Auditing AuditFlags Content Duplicates Encryption EncryptionKeys FileOrPath Item JSON
-    MasterKey
+    AccessDeniedError Acting Auditing AuditFlags Content Duplicates Encryption EncryptionKey EncryptionKeys
+    FileOrPath Item JSON     MasterKey
     MessageLike Opening OpenOptions Overflow Reference Retention Right Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
      AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage AuditProblem AuditVerification

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
 import pytest
 
@@ -41,7 +41,7 @@ def callables(name: str) -> Iterator[tuple[str, Any]]:
         yield f"{name}()", thing.__init__
     for member, value in inspect.getmembers(thing):
         plain = value.fget if isinstance(value, property) else inspect.unwrap(value)
-        if not member.startswith("_") and getattr(plain, "__module__", "").startswith("mnemic"):
+        if not member.startswith("_") and (getattr(plain, "__module__", None) or "").startswith("mnemic"):
             yield f"{name}.{member}", plain
 
 
@@ -55,7 +55,8 @@ def annotated(name: str) -> Iterator[tuple[str, str, ModuleType]]:
         if base.__module__.startswith("mnemic"):
             for field, annotation in inspect.get_annotations(base).items():
                 if not field.startswith("_"):
-                    yield f"{name}.{field}", str(annotation), sys.modules[base.__module__]
+                    text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else str(annotation)
+                    yield f"{name}.{field}", text, sys.modules[base.__module__]
 
 
 @cache

@@ -62,7 +62,7 @@ from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, AuditFlags, Auditing
 from .layers.audit_verify import AuditProblem, AuditVerification
 from .layers.hold import Hold
-from .layers.master_key import Encryption, EncryptionKeys, MasterKey
+from .layers.master_key import Encryption, EncryptionKey, EncryptionKeys, MasterKey
 from .layers.restricted import Right
 from .memory import AsyncMemory, Opening, OpenOptions, Tokens, open_async
 from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
@@ -108,19 +108,19 @@ __all__ = [
     "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
     "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
     "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
-    "EmbedderError", "Encryption", "EncryptionKeys", "ErasedArchive", "ErasedDerivation", "ErasedStream",
-    "ErasureCertificate", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder",
-    "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit", "Hold", "ImageInfo", "Imported",
-    "InterruptedErasure", "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem",
-    "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood",
-    "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
+    "EmbedderError", "Encryption", "EncryptionKey", "EncryptionKeys", "ErasedArchive", "ErasedDerivation",
+    "ErasedStream", "ErasureCertificate", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded",
+    "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit", "Hold", "ImageInfo",
+    "Imported", "InterruptedErasure", "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory",
+    "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
+    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
     "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "PresidioEngine", "Rebuild", "RecognizerLike", "Record",
     "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role",
     "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings",
     "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store",
-    "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError",
-    "SubjectExport", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder",
-    "UnknownSchemeError", "Unreached", "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy",
-    "copy_async", "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "SubjectExport",
+    "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError",
+    "Unreached", "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy", "copy_async",
+    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
     "verify_certificate", "verify_signature",
 ]  # fmt: skip

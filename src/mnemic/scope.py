@@ -482,7 +482,7 @@ class AsyncScope:
         return await (erasure.count() if dry_run else erasure.run())
 
     async def subject_export(self, path: str | PathLike[str]) -> SubjectExport:
-        """Write everything about a subject to a .zip, which is replaced atomically: for people, and for programs.
+        """Write everything about the subject of this scope to a .zip, for people and for programs, replaced atomically.
 
         It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
         derived from them, and the audit log. It is not encrypted. Raises StorePermissionError or StoreFullError if the

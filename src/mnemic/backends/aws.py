@@ -255,7 +255,12 @@ _FULL: Meaning = (StoreFullError, "a limit of the account or the table is reache
 _GONE = (UnreadableStoreError, "it does not exist in this region")
 _FAILED: Meaning = (StoreUnavailableError, "AWS failed; a write may or may not have been done")
 
-NOT_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
+NOT_SENT: tuple[type[Exception], ...] = (
+    boto.EndpointConnectionError,
+    boto.ConnectTimeoutError,
+    boto.ProxyConnectionError,
+    boto.SSLError,
+)
 """Failures of a request of which nothing has reached the service."""
 _READS = ("get_", "batch_get_", "query", "list_", "describe_", "head_")
 """How the names of operations begin that change nothing."""

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import SCOPE, StoreChoice, json_option, open_store, store_options
+from .options import SCOPE, Decorated, StoreChoice, json_option, open_store, store_options
 from .output import brief, count, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
     from ..features.versions import Version
     from ..records import ScopePath
 
-session_option = click.option("--session", is_flag=True, help="ITEM is the name of a session.")
+
+def session_option(command: Decorated) -> Decorated:
+    """Add the option --session."""
+    return click.option("--session", is_flag=True, help="ITEM is the name of a session.")(command)
 
 
 @click.command()
@@ -23,7 +26,7 @@ session_option = click.option("--session", is_flag=True, help="ITEM is the name 
 @json_option
 @store_options
 def history(store: StoreChoice, scope: ScopePath, item: str, session: bool, as_json: bool) -> None:
-    """Show the versions of an item, newest first, also of a deleted one.
+    """Show the versions of an item, newest first.
 
     ITEM, in SCOPE or below, is the id of a message, memory or fact, or the key of a note. With --session it is a
     session, of which the replaced and deleted messages are shown. Versions are kept if the store is opened with a

@@ -7,7 +7,7 @@ which the changes were made, whatever the clocks of the writers did.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct, field
@@ -31,7 +31,7 @@ class AsOfStore:
     def __init__(self, below: SearchableStore, moment: datetime) -> None:
         self._below = below
         self._moment = moment
-        self.clock = lambda: moment
+        self.clock: Callable[[], datetime] = lambda: moment
         self._past = MemoryStore(clock=self.clock)
         self._index: IndexLayer | None = None
         self._loaded: list[tuple[ScopePath, bool]] = []

@@ -96,7 +96,7 @@ class ChainKey:
     """The key of a chain's links; its id is part of every entry."""
 
     def __init__(self, key: SigningKey) -> None:
-        self.secret = key.derive("audit chain")
+        self.secret: bytes = key.derive("audit chain")
 
     @cached_property
     def id(self) -> str:

@@ -59,7 +59,7 @@ class DataKeys:
 
         self.subject = subject
         self.secret = secret
-        self.keys = dict(keys)
+        self.keys: dict[bytes, bytes] = dict(keys)
         self.version = version
         self.destroyed = destroyed
         self.first: bytes = next(iter(self.keys))

@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 
 _OF_STORE = "\n"
 """Stands for the subject of the store's own keys; no scope has such a path."""
-encode = json.Encoder(order="deterministic").encode
+encode: Callable[[Any], bytes] = json.Encoder(order="deterministic").encode
 
 
 class Fixed(Struct, frozen=True):
@@ -74,7 +74,7 @@ class MetadataRecord:
     ) -> None:
         self.masters = masters
         self._store = whole_store(store)
-        self.apart = key_store is not None
+        self.apart: bool = key_store is not None
         self._key_store = whole_store(key_store or store)
         self._name = name
         self._level = level

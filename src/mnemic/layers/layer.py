@@ -100,7 +100,7 @@ class ConfiningLayer(Layer):
 
 
 def whole_store(below: Store) -> Store:
-    """Return a store for what a layer itself stores or buffers, such as a key at the root, whoever calls it."""
+    """Return a store for what a layer itself stores or buffers, such as a key at the root, for any caller."""
     return ConfiningLayer(below, Unconfined)
 
 

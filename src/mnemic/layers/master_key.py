@@ -51,7 +51,7 @@ class MasterKey(Struct, frozen=True, kw_only=True):
             raise InvalidValueError("wrap and unwrap of a MasterKey must be functions from bytes to bytes")
 
 
-Key: TypeAlias = str | bytes | PathLike[str] | MasterKey
+EncryptionKey: TypeAlias = str | bytes | PathLike[str] | MasterKey
 """32 bytes, their 44 base64 characters, "file:PATH" or a Path, "env:NAME" for a variable, or a `MasterKey`."""
 
 
@@ -64,7 +64,7 @@ class Encryption(Struct, frozen=True):
     destroyed.
     """
 
-    key: Key | Sequence[Key]
+    key: EncryptionKey | Sequence[EncryptionKey]
     subject_level: int | None = None
     key_store: str | None = None
 
@@ -81,7 +81,7 @@ class Encryption(Struct, frozen=True):
         return f"Encryption(subject_level={self.subject_level}, key_store={self.key_store!r})"
 
 
-EncryptionKeys: TypeAlias = Key | Sequence[Key] | Encryption
+EncryptionKeys: TypeAlias = EncryptionKey | Sequence[EncryptionKey] | Encryption
 """A key, several of which the first encrypts, or an `Encryption`."""
 
 
@@ -100,7 +100,7 @@ class Wrapped(Struct, frozen=True):
 class MasterKeys:
     """Wraps with the first master key, and unwraps with all of them."""
 
-    def __init__(self, keys: Key | Sequence[Key]) -> None:
+    def __init__(self, keys: EncryptionKey | Sequence[EncryptionKey]) -> None:
         """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
         check_extra("encryption", "encryption", "cryptography")
         given = list(keys) if isinstance(keys, list | tuple) else [keys]

@@ -39,7 +39,7 @@ LENGTH = 14
 TOKEN = re.compile(rf"\[([A-Z][A-Z0-9_]{{0,31}})(?::([a-z]{{{LENGTH}}}))?\]")
 """The replacement of a finding."""
 _NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|\d\d[A-Za-z]\d\d")
-"""What every long number has: six digits, or the middle of an Italian codice fiscale."""
+"""In every long number: six digits, or the middle of an Italian codice fiscale."""
 _DATA_URL = re.compile(r"data:[\w.+\-]+/[\w.+\-]+;base64,")
 _NUMBER_NAME = re.compile(
     r"(?:.*[_\-. ])?(?:phone|mobile|tel|fax|ssn|card|iban|cvv|cvc|pin|account|pesel|bsn|cpf|tax_?id|national_?id)"

@@ -344,7 +344,7 @@ class PostgresClient:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.row_security = RowSecurity()
+        self.row_security: RowSecurity = RowSecurity()
         self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
 
     async def run(self, work: Callable[[Pool], Awaitable[Result]], *, changes: bool = True) -> Result:

@@ -49,7 +49,7 @@ _set_scope: Prepared = prepared("SELECT set_config('mnemic.scope', CAST(:scope A
 class RowSecurity:
     """Whether policies are in force, and the statement with which a transaction begins then."""
 
-    in_force = False
+    in_force: bool = False
 
     def learn(self, options: Options, there: bool, applies: bool, role: str) -> bool:
         """Take what `find` selects; return whether the database has policies.

@@ -3,11 +3,12 @@ import { useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, plural, usePages, useRested } from "../ui.js";
 
-const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch"];
-const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key"];
+const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch", "read", "scan", "recall"];
+const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key", "hold"];
 const SAID = {
   put: ["Written", "good"], delete: ["Deleted", "danger"], purge: ["Cleared", "danger"],
   limit: ["Evicted", "warn"], expire: ["Expired", "warn"], touch: ["Settings", ""],
+  read: ["Read", ""], scan: ["Listed", ""], recall: ["Recalled", ""],
 };
 const FILTERS = ["since", "until", "actor", "operation", "kind", "key"];
 
@@ -63,6 +64,7 @@ function Entry({ entry, onClose, go }) {
   const rows = [
     ["Time", entry.time.replace("T", " ").replace("Z", " UTC")],
     ["Operation", html`<${Operation} name=${entry.operation} unsure=${entry.unsure} />`],
+    ["Entry", entry.number],
     ["Scope", entry.scope || "/"],
     ["Kind", entry.kind],
     ["Key", entry.key],
@@ -73,6 +75,8 @@ function Entry({ entry, onClose, go }) {
     ["Version after", entry.after],
     ["Records", entry.count],
     ["Evicted", entry.removed?.length ? entry.removed.join(", ") : null],
+    ["Keys", entry.keys?.length ? entry.keys.join(", ") : null],
+    ["Content", entry.content],
     ["Flags", entry.flags?.length ? entry.flags.map((flag) => html`<${Badge} tone="warn">${flag}<//> `) : null],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const where = { note: ["notes", { key: entry.key }], message: ["sessions", { session: entry.scope, at: entry.key }], archived: ["sessions", { session: entry.scope, at: entry.key }], fact: ["facts", {}] }[entry.kind];

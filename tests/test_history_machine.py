@@ -57,7 +57,7 @@ TEXTS = st.sampled_from(["tea", "coffee", "milk"])
 
 def edit(chat: mnemic.Session, text: str) -> None:
     for message in chat.messages()[:1]:
-        chat.edit({"id": message.id, "role": "user", "content": text})
+        chat.edit({"id": message.id, "role": message.role, "content": text})
 
 
 def delete_one(chat: mnemic.Session) -> None:

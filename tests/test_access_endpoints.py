@@ -77,7 +77,7 @@ class Tenants:
         """Return all that is in a scope."""
         with mnemic.open(self.url, clock=lambda: NOW) as memory:
             file = BytesIO()
-            memory.restricted("", "read").scope(ScopePath(scope)).export_to(file)
+            memory.restricted(ScopePath(), "read").scope(ScopePath(scope)).export_to(file)
             return file.getvalue()
 
     def send(self, client: httpx.Client, one: Endpoint, key: str | None, scope: str | None = None) -> httpx.Response:

@@ -127,7 +127,7 @@ def test_writes_outside_are_refused_whether_or_not_something_is_there() -> None:
     async def main(scope: ScopePath) -> None:
         async with mnemic.open_async("memory://", clock=lambda: NOW) as memory:
             await fill(memory, THEIRS, "theirs")
-            reader = memory.restricted("", "read")  # which counts no uses
+            reader = memory.restricted(ScopePath(), "read")  # which counts no uses
             before = await ask_for(reader, THEIRS)
             mine = memory.restricted(MINE)
             here, chat = mine.scope(scope), mine.scope(scope).session("monday")
@@ -327,7 +327,7 @@ def test_a_reader_does_not_count_uses(memory: mnemic.Memory) -> None:
 
 
 def test_what_concerns_the_whole_store_is_refused(memory: mnemic.Memory) -> None:
-    whole = memory.restricted("", RIGHTS)
+    whole = memory.restricted(ScopePath(), RIGHTS)
     for call in (
         lambda: whole.reembed("static"),
         lambda: whole.reindex(),
@@ -339,9 +339,9 @@ def test_what_concerns_the_whole_store_is_refused(memory: mnemic.Memory) -> None
             call()
     assert whole.metrics().recalls == 0
     with pytest.raises(AccessDeniedError, match="'admin'"):
-        memory.restricted("").metrics()
+        memory.restricted(ScopePath()).metrics()
     with pytest.raises(AccessDeniedError, match="'admin'"):
-        memory.restricted("").audit_trail()
+        memory.restricted(ScopePath()).audit_trail()
 
 
 def test_a_file_with_records_elsewhere_is_refused_before_anything_is_written(memory: mnemic.Memory) -> None:
@@ -399,3 +399,8 @@ def test_an_unknown_right_or_scope_is_refused(memory: mnemic.Memory) -> None:
         memory.restricted(MINE, "reed")  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="segment"):
         memory.restricted("acme//alice")
+
+
+def test_an_empty_tenant_is_not_the_whole_store(memory: mnemic.Memory) -> None:
+    with pytest.raises(InvalidValueError, match="not an empty text"):
+        memory.restricted("")

@@ -169,8 +169,11 @@ class AsyncMemory:
         anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
         reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
         deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
-        Raises InvalidValueError for an unknown right, AccessDeniedError for more than this memory may do itself.
+        Raises InvalidValueError for an unknown right or an empty scope, AccessDeniedError for more than this memory may
+        do itself.
         """
+        if isinstance(scope, str) and not scope:
+            raise InvalidValueError("restricted needs a scope, not an empty text; ScopePath() is the whole store")
         path = scope if isinstance(scope, ScopePath) else ScopePath(scope)
         layer = RestrictedLayer(self._store, path, check_names(rights, "right", RIGHTS))  # type: ignore[arg-type]
         if isinstance(self._store, RestrictedLayer) and not self._store.includes(layer):

@@ -624,7 +624,8 @@ class Memory:
         anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
         reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
         deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
-        Raises InvalidValueError for an unknown right, AccessDeniedError for more than this memory may do itself.
+        Raises InvalidValueError for an unknown right or an empty scope, AccessDeniedError for more than this memory may
+        do itself.
         """
         return Memory(self._async.restricted(scope, rights), BorrowedDriver(self._driver))
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,8 @@ def test_recognizers_of_the_user() -> None:
         ({"names": ["!"]}, "letters"),
         ({"keys": "drop"}, "keys"),
         ({"scopes": ["a//b"]}, "segment"),
+        ({"kinds": ["messages"]}, "messages"),
+        ({"actions": {"EMAILS": "drop"}}, "EMAILS"),
     ],
 )
 def test_a_wrong_configuration_is_refused(options: dict[str, Any], said: str) -> None:
@@ -287,8 +290,60 @@ def test_a_wrong_configuration_is_refused(options: dict[str, Any], said: str) ->
         Redaction(**options)
 
 
+def test_names_of_patterns_can_have_actions() -> None:
+    config = Redaction(patterns={"TICKET": r"T\d+"}, names=["Ann"], actions={"TICKET": "drop", "NAME": "drop"})
+    assert redactor_of(config).text("Ann has T1") == " has "
+
+
+@pytest.mark.parametrize("key", [b"x", "short", None, b"x" * 31])
+def test_what_cannot_be_the_key_of_a_vault_is_refused_at_once(key: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="32 random bytes"):
+        Vault(key)
+
+
+@pytest.mark.parametrize("returned", [None, 3, [3], [("a", "b")], [(1, 2, 3)]])
+def test_a_pattern_function_that_returns_no_places_is_named(returned: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match=r"MINE must return \(start, end\) pairs"):
+        redactor_of(Redaction(patterns={"MINE": lambda text: returned})).text("tea")
+
+
+def test_scan_takes_true() -> None:
+    with mnemic.open("memory://") as memory:
+        memory.scope("acme").remember(EMAIL)
+        assert memory.scan(redact=True).matched == memory.scope("acme").scan(redact=True).matched == 1
+        with pytest.raises(mnemic.InvalidValueError, match="redact is True or a Redaction"):
+            memory.scan(redact="yes")  # type: ignore[arg-type]
+
+
+def test_a_vault_refuses_another_key_before_it_writes(tmp_path: Path) -> None:
+    def opened(key: bytes) -> mnemic.Memory:
+        config = Redaction(action="hash", key=KEY, vault=Vault(key))
+        return mnemic.open(f"sqlite:///{tmp_path}/m.db", redact=config)
+
+    with opened(KEY[::-1]) as memory:
+        memory.scope("acme").remember(f"mail {EMAIL}")
+    with opened(bytes(32)) as memory:
+        with pytest.raises(mnemic.DecryptionError, match="under another key"):
+            memory.scope("globex").remember(f"mail {OTHER}")
+        assert memory.scope("globex").memories.list() == []
+    with opened(KEY[::-1]) as memory:
+        text = memory.scope("globex").remember(f"mail {OTHER}").text
+        assert memory.reveal(text) == f"mail {OTHER}"
+
+
+def test_restoring_a_version_from_before_returns_what_is_stored(tmp_path: Path) -> None:
+    url, history = f"sqlite:///{tmp_path}/m.db", timedelta(days=1)
+    with mnemic.open(url, history=history) as memory:
+        acme = memory.scope("acme")
+        note = acme.remember(EMAIL)
+        acme.memories.update(note.id, text="tea")
+    with mnemic.open(url, history=history, redact=True) as memory:
+        acme = memory.scope("acme")
+        assert acme.restore(note.id).text == acme.memories.list()[0].text == "[EMAIL]"  # type: ignore[union-attr]
+
+
 def test_a_configuration_does_not_show_its_keys() -> None:
-    config = Redaction(action="hash", key="0123456789abcdef-key", vault=Vault("vault-key-0123456789"))
+    config = Redaction(action="hash", key="0123456789abcdef-key", vault=Vault("file:vault-key"))
     assert "key" not in repr(config)
     assert "vault-key" not in repr(config.vault)
 

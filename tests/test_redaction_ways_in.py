@@ -106,6 +106,38 @@ def test_a_client_redacts_before_it_sends(tmp_path: Path) -> None:
     assert texts(url) == ["mail [EMAIL]"]
 
 
+def test_a_server_that_redacts_refuses_clear_text_of_clients(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/m.db"
+    with served(url, "--redact") as server:
+        address = f"http://127.0.0.1:{server.port}"
+        with mnemic.open(address) as memory:
+            acme = memory.scope("acme")
+            for write in (
+                lambda: acme.remember(f"mail {EMAIL}", once="1"),
+                lambda: acme.session("s").add("user", f"mail {EMAIL}"),
+                lambda: acme.facts.add(EMAIL, "likes", "tea"),
+            ):
+                with pytest.raises(mnemic.InvalidValueError, match=r"EMAIL.*redact=") as caught:
+                    write()
+                assert EMAIL not in str(caught.value)
+            assert acme.remember("tea", once="2").text == "tea"
+        with mnemic.open(address, redact=True) as memory:
+            acme = memory.scope("acme")
+            first = acme.remember(f"mail {EMAIL}", once="1")
+            assert acme.remember(f"mail {EMAIL}", once="1") == first
+            assert acme.facts.add(EMAIL, "likes", "tea").subject == "[EMAIL]"
+            assert acme.facts.add(EMAIL, "likes", "tea").subject == "[EMAIL]"
+        body = {"role": "user", "content": f"mail {EMAIL}"}
+        said = server.ask("POST", "/api/v1/sessions/s/messages?scope=acme", body)[1]
+        assert "mail [EMAIL]" in str(said)
+        assert EMAIL not in str(said)
+        fact = {"subject": EMAIL, "predicate": "uses", "object": "tea"}
+        assert server.ask("POST", "/api/v1/facts?scope=acme", fact)[1]["subject"] == "[EMAIL]"
+        kept = server.ask("POST", "/api/v1/memories?scope=acme", {"text": EMAIL})[1]
+        assert "[EMAIL]" in str(kept)
+        assert EMAIL not in str(kept)
+
+
 def test_mcp(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/m.db"
 

@@ -335,11 +335,7 @@ class AsyncMemory:
         return await reveal(self._store, visible_root(self._store), text)
 
     async def scan(
-        self,
-        *,
-        mend: bool = False,
-        redact: Redaction | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        self, *, mend: bool = False, redact: Redacting = None, progress: Callable[[int, int], object] | None = None
     ) -> Scanned:
         """Find personal data and secrets in all that is stored; with `mend`, redact them, as a scope's `scan` does."""
         return await RedactionScan(self._store, redact, mend=mend).run(visible_root(self._store), progress)

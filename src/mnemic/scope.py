@@ -36,7 +36,7 @@ from .layers.redact import reveal
 from .layers.restricted import require
 from .messages import Role
 from .records import MEMORY, ScopePath
-from .redaction.config import Redaction
+from .redaction.config import Redacting
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore
 from .store.query import Search
@@ -436,11 +436,7 @@ class AsyncScope:
         return await reveal(self._store, self.path, text)
 
     async def scan(
-        self,
-        *,
-        mend: bool = False,
-        redact: Redaction | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        self, *, mend: bool = False, redact: Redacting = None, progress: Callable[[int, int], object] | None = None
     ) -> Scanned:
         """Find personal data and secrets in what is stored here and below; with `mend`, redact them in place.
 

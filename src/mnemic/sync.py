@@ -43,7 +43,7 @@ from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .recall.text_analysis import NEAR
 from .records import ScopePath
-from .redaction.config import Redacting, Redaction
+from .redaction.config import Redacting
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys
 from .store import registry
@@ -731,8 +731,7 @@ class Memory:
         return self._driver.run(self._async.reveal(text))
 
     def scan(
-        self, *, mend: bool = False, redact: Redaction | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        self, *, mend: bool = False, redact: Redacting = None, progress: Callable[[int, int], object] | None = None,
     ) -> Scanned:
         """Find personal data and secrets in all that is stored; with `mend`, redact them, as a scope's `scan` does."""
         return self._driver.run(self._async.scan(mend=mend, redact=redact, progress=progress))
@@ -1048,8 +1047,7 @@ class Scope:
         return self._driver.run(self._async.reveal(text))
 
     def scan(
-        self, *, mend: bool = False, redact: Redaction | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        self, *, mend: bool = False, redact: Redacting = None, progress: Callable[[int, int], object] | None = None,
     ) -> Scanned:
         """Find personal data and secrets in what is stored here and below; with `mend`, redact them in place.
 

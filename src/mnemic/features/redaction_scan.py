@@ -14,7 +14,7 @@ from ..layers.index import IndexLayer
 from ..layers.layer import Layer
 from ..layers.redact import RedactLayer, redacting
 from ..records import FACT, GUARD, VERSION, Record, Ref, ScopePath, Value
-from ..redaction.config import Redaction
+from ..redaction.config import Redacting, Redaction, redaction_of
 from ..redaction.redactor import Redacted
 from ..store.protocol import Store, all_streams, scan_pages, scrub
 from ..store.query import Delete, Op, Put, Scan, StreamScan
@@ -55,9 +55,10 @@ class RedactionScan:
     redacted afterwards, below the history.
     """
 
-    def __init__(self, store: Store, redaction: Redaction | None, *, mend: bool) -> None:
+    def __init__(self, store: Store, redact: Redacting, *, mend: bool) -> None:
         """Raise InvalidValueError for a redaction in place of the one that the memory has."""
         layer = redacting(store)
+        redaction = None if redact is True else redaction_of(redact)
         if redaction is not None and layer is not None:
             raise InvalidValueError(
                 "this memory redacts with its own configuration: open it without redact to scan with another one"

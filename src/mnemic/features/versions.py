@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, shown
 from ..errors import InvalidValueError, NotFoundError
+from ..layers.redact import redact_record
 from ..layers.versions import KeptVersion, PurgeRecord, read_versions
 from ..records import FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import SearchableStore, scan_all
@@ -204,7 +205,8 @@ def _chosen(ref: Ref, current: Record | None, kept: list[Record], version: Versi
 
 
 async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, current: Record | None) -> Item:
-    """Write a record again, within the limits of its kind."""
+    """Write a record again, within the limits of its kind; one from before there was a redaction is redacted."""
+    chosen = await redact_record(store, chosen)
     put = Put(chosen, 0 if current is None else current.version)
     if chosen.kind == FACT:
         return await AsyncFacts(store, chosen.scope)._restore(to_fact(chosen))

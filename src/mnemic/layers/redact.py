@@ -336,6 +336,22 @@ async def redact_names(store: Store, scope: ScopePath, kind: str, *names: str | 
     return changed
 
 
+async def refuse_clear(store: Store, write: Write) -> None:
+    """Raise InvalidValueError for a write of another process in which redaction would replace something.
+
+    That process makes keys of what it writes, and returns it to its caller: it must know what is stored.
+    """
+    layer = redacting(store)
+    if layer is None:
+        return
+    ops, found = await layer.redacted_ops(write.ops)
+    if ops is not write.ops:
+        raise InvalidValueError(
+            f"this server redacts, and the write holds personal data or secrets ({', '.join(found.counts)}); nothing "
+            "was stored: let the client redact as the server does, with mnemic.open(url, redact=…) or --redact"
+        )
+
+
 def stored_name(store: Store, scope: ScopePath, kind: str, name: str) -> str:
     """Return a name as it is stored in labels of a kind."""
     layer = redacting(store)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..errors import ConflictError
+from ..errors import ConflictError, DecryptionError
 from ..records import VAULT, Record, Ref, ScopePath
 from ..redaction.redactor import TOKEN
 from ..store.protocol import Store, scan_all
@@ -22,9 +22,33 @@ class VaultStore:
         """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
         self._store = store
         self._keys = DataKeys.of_secret(key)
+        self._checked = False
+
+    async def _check_key(self) -> None:
+        """Raise DecryptionError if the store has a value under another key; checked until one was found."""
+        if self._checked:
+            return
+        page = await self._store.scan(Scan(scope=ScopePath(), kinds=(VAULT,), below=True, limit=1))
+        for record in page.items:
+            try:
+                self._value(record)
+            except DecryptionError:
+                raise DecryptionError(
+                    "the vault holds values under another key: open the memory with the key of the vault"
+                ) from None
+            self._checked = True
+
+    def _value(self, record: Record) -> str:
+        data: Any = record.data
+        opened = self._keys.open(b64decode(data), record.key.encode(), record)
+        return opened.decode(errors="surrogatepass")
 
     async def put(self, scope: ScopePath, values: Mapping[str, str]) -> None:
-        """Keep values by their tokens, those that the scope does not have yet."""
+        """Keep values by their tokens, those that the scope does not have yet.
+
+        Raises DecryptionError if the vault has another key.
+        """
+        await self._check_key()
         refs = {Ref(scope, VAULT, token): value for token, value in values.items()}
         stored = await self._store.read(list(refs))
         puts = [
@@ -50,7 +74,5 @@ class VaultStore:
         for start in range(0, len(tokens), MAX_CHOICES):
             where = (Condition("key", "in", tuple(tokens[start : start + MAX_CHOICES])),)
             async for record in scan_all(self._store, Scan(scope=scope, kinds=(VAULT,), below=True, where=where)):
-                data: Any = record.data
-                opened = self._keys.open(b64decode(data), record.key.encode(), record)
-                known[record.key] = opened.decode(errors="surrogatepass")
+                known[record.key] = self._value(record)
         return TOKEN.sub(lambda match: known.get(match[0], match[0]), text)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from ..checks import check_choice, check_names, check_several, shown
 from ..errors import InvalidValueError
-from ..records import ScopePath
+from ..records import HISTORY, HOLD_KIND, JOURNAL, PROGRESS, PRUNED, RECALLED, ScopePath
 from .recognizer import RecognizerLike, check_recognizer_name, custom, name_list
 from .redactor import ACTIONS, RECOGNIZERS, Hashing, RedactionAction, RedactionEngine, Redactor
 
 if TYPE_CHECKING:
     from ..store.protocol import Store
+
+
+BUILT_IN: tuple[str, ...] = tuple(one.name for one in RECOGNIZERS)
+"""Names of the recognizers of Mnemic."""
+KINDS = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, HOLD_KIND)
+"""Kinds of records that redaction covers."""
 
 
 class Vault(Struct, frozen=True):
@@ -25,6 +32,16 @@ class Vault(Struct, frozen=True):
 
     key: bytes | str
     store: Store | str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError, which does not show it, for what cannot be a key."""
+        key: object = self.key
+        elsewhere = isinstance(key, PathLike) or (isinstance(key, str) and key.startswith(("file:", "env:")))
+        raw = isinstance(key, bytes | bytearray) and len(key) == 32
+        if not (elsewhere or raw or (isinstance(key, str | bytes | bytearray) and len(key) == 44)):
+            raise InvalidValueError(
+                'the key of a vault is 32 random bytes, a Fernet key of 44 characters, "file:PATH" or "env:NAME"'
+            )
 
     def __repr__(self) -> str:
         """Return where the values are kept, without the key."""
@@ -59,8 +76,12 @@ class Redaction(Struct, frozen=True, kw_only=True):
         check_choice(self.keys, "keys", ("keep", "refuse"))
         for action in (self.action, *self.actions.values()):
             check_choice(action, "action", ACTIONS)
+        if self.engine is None:  # which may have names of its own
+            check_names(list(self.actions), "recognizer in actions", (*BUILT_IN, "NAME", *self.patterns))
         for name in self.actions:
             check_recognizer_name(name)
+        if self.kinds is not None:
+            check_names(self.kinds, "kind", KINDS)
         hashes = "hash" in (self.action, *self.actions.values())
         if hashes and self.key is None:
             raise InvalidValueError("the action 'hash' needs a key: Redaction(action=\"hash\", key=…)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import index
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -63,13 +64,28 @@ def custom(given: Mapping[str, RecognizerLike]) -> list[Recognizer]:
             except re.error as error:
                 raise InvalidValueError(f"the pattern of {shown(name)} is not a regular expression: {error}") from None
         elif callable(one):
-            find = one
+            find = _checked(name, one)
         else:
             raise InvalidValueError(
                 f"a recognizer is a regular expression or a function from a text to spans, not {shown(one)}"
             )
         found.append(Recognizer(check_recognizer_name(name), find))
     return found
+
+
+def _checked(name: str, given: Finder) -> Finder:
+    """Return a finder of the user's; it raises InvalidValueError if it returns anything but places."""
+
+    def find(text: str) -> Iterator[Span]:
+        try:
+            for start, end in given(text):
+                yield index(start), index(end)
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(
+                f"the function of the recognizer {name} must return (start, end) pairs, an empty list for none: {error}"
+            ) from error
+
+    return find
 
 
 def matches_of(pattern: re.Pattern[str], valid: Callable[[re.Match[str]], bool] | None = None) -> Finder:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from ...errors import InvalidValueError
+from ...layers.redact import refuse_clear
 from ...records import Record, ScopePath, Stream
 from ...store.protocol import Page, Scrubbed, scrub
 from ...store.query import Outcome, StreamScan, Write
@@ -162,10 +163,12 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     A write with the header `Mnemic-Write`, a random id, can be repeated for a while: it is not done again. The
     repetition names the process that was first asked, by `Mnemic-Server`; another one refuses it with status 412. With
     `Mnemic-Deadline`, a process and a time on its clock as its answers have them in `Mnemic-Server`, the write is not
-    begun later.
+    begun later. A server that redacts refuses a write in which it finds something: its client redacts, so that it knows
+    what is stored.
     """
     _check_clock(call)
     _check_deadline(call)
+    await refuse_clear(call.store, body)
     id = call.request.headers.get(WRITE_HEADER)
     if id is None:
         return _answer(Outcomes(await call.store.write(body)))

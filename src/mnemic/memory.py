@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl
+from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
 from .features.erasure import compact
@@ -247,6 +247,8 @@ class AsyncMemory:
         certificate of another store, or of a dry run, SignatureError for one that was changed or not signed here.
         """
         require_whole(self._store, "finish_erasure")
+        if not isinstance(certificate, ErasureCertificate):
+            raise InvalidValueError(f"finish_erasure takes the certificate of an erasure, not {shown(certificate)}")
         if certificate.store != Origin(self.url).id or certificate.dry_run:
             raise InvalidValueError(f"the certificate is of an erasure in {certificate.store!r}, or of a dry run")
         return await finish(self._store, certificate)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_names, check_several, check_time, check_weights, shown
+from .checks import check_count, check_name, check_names, check_several, check_time, check_weights, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.as_of import as_of_store
 from .features.certificate import ErasureCertificate
@@ -505,4 +505,5 @@ class AsyncScope:
 
         What would have expired meanwhile expires now. Raises NotFoundError if there is no such hold.
         """
-        return await release_hold(self._store, self.path, hold if isinstance(hold, str) else hold.id)
+        id = hold.id if isinstance(hold, Hold) else check_name(hold, "hold")
+        return await release_hold(self._store, self.path, id)

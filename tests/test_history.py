@@ -135,11 +135,77 @@ def test_what_cannot_be_restored_is_said(memory: mnemic.Memory) -> None:
         memory.scope(scope).notes.write("same", 1)
         memory.scope(scope).notes.delete("same")
     with pytest.raises(
-        InvalidValueError, match=r"2 deleted records have the key 'same' \(note in 'bob', note in 'carol'\)"
+        InvalidValueError,
+        match=r"2 records have or had the key 'same' \(deleted note in 'bob', deleted note in 'carol'\)",
     ):
         memory.scope().history("same")
+    with pytest.raises(InvalidValueError, match="version must be a whole number, not str: '1'"):
+        alice.restore("note", "1")  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="session 'alice/monday' was not cleared or deleted"):
         alice.session("monday").restore()
+
+
+@pytest.mark.parametrize("deleted", ["memory", "note", "neither"])
+def test_a_note_and_a_memory_of_the_same_id_are_told_apart(memory: mnemic.Memory, deleted: str) -> None:
+    alice = memory.scope("alice")
+    for text in ("one", "two"):
+        alice.notes.write("plan", f"note {text}")
+        alice.remember(f"memory {text}", id="plan")
+    if deleted == "memory":
+        alice.memories.delete("plan")
+    elif deleted == "note":
+        alice.notes.delete("plan")
+
+    for call in (alice.restore, alice.history):
+        with pytest.raises(InvalidValueError, match="2 records have or had the key 'plan'.*give the kind"):
+            call("plan")
+    assert [version.kind for version in alice.history("plan", kind="note")] == ["note"] * 2
+    with pytest.raises(InvalidValueError, match="'plan' in 'alice' is a note, not a memory"):
+        alice.restore(alice.history("plan", kind="note")[0], kind="memory")
+    with pytest.raises(InvalidValueError, match="kind"):
+        alice.history("plan", kind="nothing")
+
+    if deleted == "memory":
+        alice.restore("plan", kind="memory")
+    elif deleted == "note":
+        alice.restore(alice.history("plan", kind="note")[0])
+    assert (alice.notes.read("plan"), alice.memories.get("plan").text) == ("note two", "memory two")
+    alice.restore("plan", alice.history("plan", kind="memory")[-1])  # a version tells them apart, too
+    assert (alice.notes.read("plan"), alice.memories.get("plan").text) == ("note two", "memory one")
+    with pytest.raises(InvalidValueError, match="version 1 of 'plan' is not one of 'other'"):
+        alice.restore("other", alice.history("plan", kind="note")[-1])
+    with pytest.raises(InvalidValueError, match="not two versions"):
+        alice.restore(alice.history("plan", kind="note")[-1], 1)
+
+
+def test_an_id_of_two_scopes_stays_ambiguous_after_a_deletion(memory: mnemic.Memory) -> None:
+    above = memory.scope("a")
+    for name in ("x", "y"):
+        for text in ("one", "two"):
+            above.scope(name).remember(f"{name} {text}", id="i")
+    above.scope("x").memories.delete("i")
+    with pytest.raises(InvalidValueError, match=r"deleted memory in 'a/x', memory in 'a/y'"):
+        above.restore("i")
+    above.remember("here", id="i")
+    above.memories.delete("i")
+    with pytest.raises(InvalidValueError, match="3 records have or had the key 'i'"):
+        above.restore("i")
+    assert above.scope("x").restore("i").text == "x two"  # type: ignore[union-attr]
+    assert above.scope("y").get("i").text == "y two"  # type: ignore[union-attr]
+    above.remember("here again", id="i")
+    assert [version.scope.path for version in above.history("i")] == ["a"] * 2
+
+
+def test_an_archived_message_is_the_same_item(memory: mnemic.Memory) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("monday", max_messages=1)
+    id = chat.add("user", "one").id
+    chat.add("user", "two")
+    (archived,) = chat.archived()
+    assert archived.id == id
+    assert [version.current for version in alice.history(id, kind="message")] == [True]
+    alice.sessions.delete("monday")
+    assert [version.deleted for version in alice.history(id)] == [True]
 
 
 def test_a_cleared_and_a_deleted_session_come_back(memory: mnemic.Memory, clock: Steps) -> None:

@@ -223,22 +223,25 @@ class AsyncScope:
         given = {name: value for name, value in changes.items() if value is not UNSET}
         return to_item_of(await self.memories._change(item, given, only=False, if_version=version))
 
-    async def history(self, item: Reference) -> list[Version]:
+    async def history(self, item: Reference | Version, *, kind: str | None = None) -> list[Version]:
         """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
 
-        Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
+        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
         there is none, InvalidValueError if the id is ambiguous.
         """
-        return await item_history(self._store, self.path, item)
+        return await item_history(self._store, self.path, item, kind)
 
-    async def restore(self, item: Reference, version: Version | int | None = None) -> Item:
+    async def restore(
+        self, item: Reference | Version, version: Version | int | None = None, *, kind: str | None = None
+    ) -> Item:
         """Write an earlier version of an item, here or below, again, and return the item; also of a deleted one.
 
-        Without a `version`, that is the one before the current one. It is a change like any other, and has its place in
-        the history; a deleted message comes back at the end of its session. Raises NotFoundError if there is no such
-        version, InvalidValueError if the id is ambiguous, ConflictError if concurrent writes win every attempt.
+        Without a `version`, that is the one before the current one. `kind` tells apart items that have, or had, the
+        same id. It is a change like any other, and has its place in the history; a deleted message comes back at the
+        end of its session. Raises NotFoundError if there is no such version, InvalidValueError if the id is ambiguous,
+        ConflictError if concurrent writes win every attempt.
         """
-        return await restore_item(self._store, self.path, self._tokens, item, version)
+        return await restore_item(self._store, self.path, self._tokens, item, version, kind)
 
     async def as_of(self, moment: datetime) -> AsyncScope:
         """Return this scope, with those below it, as it was at a moment, for reading: also lists, recall and windows.

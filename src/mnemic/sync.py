@@ -917,22 +917,25 @@ class Scope:
             item, importance=importance, metadata=metadata, pinned=pinned, if_version=if_version,
         ))
 
-    def history(self, item: Reference) -> list[Version]:
+    def history(self, item: Reference | Version, *, kind: str | None = None) -> list[Version]:
         """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
 
-        Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
+        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
         there is none, InvalidValueError if the id is ambiguous.
         """
-        return self._driver.run(self._async.history(item))
+        return self._driver.run(self._async.history(item, kind=kind))
 
-    def restore(self, item: Reference, version: Version | int | None = None) -> Item:
+    def restore(
+        self, item: Reference | Version, version: Version | int | None = None, *, kind: str | None = None,
+    ) -> Item:
         """Write an earlier version of an item, here or below, again, and return the item; also of a deleted one.
 
-        Without a `version`, that is the one before the current one. It is a change like any other, and has its place in
-        the history; a deleted message comes back at the end of its session. Raises NotFoundError if there is no such
-        version, InvalidValueError if the id is ambiguous, ConflictError if concurrent writes win every attempt.
+        Without a `version`, that is the one before the current one. `kind` tells apart items that have, or had, the
+        same id. It is a change like any other, and has its place in the history; a deleted message comes back at the
+        end of its session. Raises NotFoundError if there is no such version, InvalidValueError if the id is ambiguous,
+        ConflictError if concurrent writes win every attempt.
         """
-        return self._driver.run(self._async.restore(item, version))
+        return self._driver.run(self._async.restore(item, version, kind=kind))
 
     def as_of(self, moment: datetime) -> Scope:
         """Return this scope, with those below it, as it was at a moment, for reading: also lists, recall and windows.

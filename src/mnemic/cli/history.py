@@ -19,13 +19,20 @@ def session_option(command: Decorated) -> Decorated:
     return click.option("--session", is_flag=True, help="ITEM is the name of a session.")(command)
 
 
+def kind_option(command: Decorated) -> Decorated:
+    """Add the option --kind."""
+    kinds = click.Choice(("message", "memory", "note", "fact"))
+    return click.option("--kind", type=kinds, help="Its kind, if others have or had the same id.")(command)
+
+
 @click.command()
 @click.argument("scope", type=SCOPE)
 @click.argument("item")
+@kind_option
 @session_option
 @json_option
 @store_options
-def history(store: StoreChoice, scope: ScopePath, item: str, session: bool, as_json: bool) -> None:
+def history(store: StoreChoice, scope: ScopePath, item: str, kind: str | None, session: bool, as_json: bool) -> None:
     """Show the versions of an item, newest first.
 
     ITEM, in SCOPE or below, is the id of a message, memory or fact, or the key of a note. With --session it is a
@@ -34,7 +41,7 @@ def history(store: StoreChoice, scope: ScopePath, item: str, session: bool, as_j
     """
     with open_store(store) as memory:
         place = memory.scope(scope)
-        versions = place.session(item).history() if session else place.history(item)
+        versions = place.session(item).history() if session else place.history(item, kind=kind)
     if as_json:
         print_json(versions)
         return
@@ -73,10 +80,13 @@ def _text(version: Version) -> str:
 @click.option(
     "--version", type=click.IntRange(min=1), metavar="N", help="Its number; by default the one before the last."
 )
+@kind_option
 @session_option
 @json_option
 @store_options
-def restore(store: StoreChoice, scope: ScopePath, item: str, version: int | None, session: bool, as_json: bool) -> None:
+def restore(
+    store: StoreChoice, scope: ScopePath, item: str, version: int | None, kind: str | None, session: bool, as_json: bool
+) -> None:
     """Bring back an earlier version of an item, or what was deleted.
 
     ITEM is as in history. With --session, what the last clearing or deletion of the session removed comes back.
@@ -89,6 +99,6 @@ def restore(store: StoreChoice, scope: ScopePath, item: str, version: int | None
             restored = place.session(item).restore()
             said, value = f"{count(restored, 'message')} restored", {"session": item, "messages": restored}
         else:
-            value = {"id": item, "item": place.restore(item, version)}
+            value = {"id": item, "item": place.restore(item, version, kind=kind)}
             said = f"{brief(item)} in {path(scope)} is as it was"
     print_json(value) if as_json else click.echo(said)

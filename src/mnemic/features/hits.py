@@ -203,13 +203,7 @@ async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
 
     Raises InvalidValueError if there are several.
     """
-    check_name(key, "key")
-    scan = StreamScan(scope=scope, kinds=RECALLED)
-    places = [Ref(s.scope, s.kind, key) async for s in all_streams(store, scan)]
-    found: list[Ref] = []
-    for start in range(0, len(places), READ_AT_ONCE):
-        records = await store.read(places[start : start + READ_AT_ONCE])
-        found += [record.ref for record in records if record is not None]
+    found = await find_refs(store, scope, key)
     found = [ref for ref in found if ref.scope == scope] or found
     if len(found) > 1:
         where = ", ".join(f"{ref.kind} in {ref.scope.path!r}" for ref in found[:SHOWN])
@@ -218,3 +212,14 @@ async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
             "give the scope of one, or its hit, its record or its ref"
         )
     return found[0] if found else None
+
+
+async def find_refs(store: Store, scope: ScopePath, key: str, kinds: tuple[str, ...] = RECALLED) -> list[Ref]:
+    """Return all records with this key, of these kinds, in a scope and below."""
+    check_name(key, "key")
+    places = [Ref(s.scope, s.kind, key) async for s in all_streams(store, StreamScan(scope=scope, kinds=kinds))]
+    found: list[Ref] = []
+    for start in range(0, len(places), READ_AT_ONCE):
+        records = await store.read(places[start : start + READ_AT_ONCE])
+        found += [record.ref for record in records if record is not None]
+    return found

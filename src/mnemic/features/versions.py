@@ -11,13 +11,14 @@ from ..checks import check_count, check_name, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..layers.redact import redact_record
 from ..layers.versions import KeptVersion, PurgeRecord, read_versions
-from ..records import FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value, plain
+from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value, plain
+from ..store.matching import recalled_kinds
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored
 from ..store.retry import retried
 from ..tokens import TokenCounter
 from .facts import AsyncFacts, to_fact
-from .hits import SHOWN, Item, Reference, find_ref, to_item_of
+from .hits import SHOWN, Item, Reference, find_refs, ref_of, to_item_of
 from .notes import AsyncNotes
 from .sessions import AsyncSession
 
@@ -75,9 +76,11 @@ class Version(Value, frozen=True, kw_only=True):
         return self.ended is None
 
 
-async def item_history(store: SearchableStore, scope: ScopePath, given: Reference) -> list[Version]:
+async def item_history(
+    store: SearchableStore, scope: ScopePath, given: Reference | Version, kind: str | None
+) -> list[Version]:
     """Return the versions of an item, newest first; raises NotFoundError if there is none, of any time."""
-    ref, current = await _find(store, scope, given)
+    ref, current = await _find(store, scope, given, kind)
     versions, _ = await read_versions(store, ref.scope, kind=ref.kind, key=ref.key)
     found = _with_writers([to_version(one) for one in versions if not _is(one, current)])
     if current is not None:
@@ -89,17 +92,30 @@ async def item_history(store: SearchableStore, scope: ScopePath, given: Referenc
 
 
 async def restore_item(
-    store: SearchableStore, scope: ScopePath, tokens: TokenCounter, given: Reference, version: Version | int | None
+    store: SearchableStore,
+    scope: ScopePath,
+    tokens: TokenCounter,
+    given: Reference | Version,
+    version: Version | int | None,
+    kind: str | None,
 ) -> Item:
     """Write an earlier version of an item again, as any other change; return the item.
 
     Without a version, the one before the current one, or the last one of a deleted item.
     """
-    if isinstance(version, int):
+    if isinstance(given, Version):
+        if version is not None:
+            raise InvalidValueError("restore takes a version, or an item and its version, not two versions")
+        version = given
+    elif isinstance(version, Version):
+        if (given if isinstance(given, str) else ref_of(given, scope)) not in (version.id, version.record.ref):
+            raise InvalidValueError(f"version {version.version} of {shown(version.id)} is not one of {shown(given)}")
+        given = version
+    elif version is not None:
         check_count(version, "version", least=1)
 
     async def restore() -> Item:
-        ref, current = await _find(store, scope, given)
+        ref, current = await _find(store, scope, given, kind)
         kept = [
             one.record
             for one in (await read_versions(store, ref.scope, kind=ref.kind, key=ref.key))[0]
@@ -110,7 +126,7 @@ async def restore_item(
             return to_item_of(chosen)
         return await _write(store, tokens, chosen, current)
 
-    return await retried(restore, f"restoring {shown(given)}")
+    return await retried(restore, f"restoring {shown(given.id if isinstance(given, Version) else given)}")
 
 
 async def session_history(store: SearchableStore, scope: ScopePath, limit: int | None = None) -> list[Version]:
@@ -224,18 +240,32 @@ async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, c
     return to_item_of(stored(put.record, did))
 
 
-async def _find(store: SearchableStore, scope: ScopePath, given: Reference) -> tuple[Ref, Record | None]:
-    """Return the ref of an item that is or was there, and its record if it is."""
-    ref = await find_ref(store, scope, given, MEMORY)
-    (current,) = await store.read([ref])
-    if current is not None or not isinstance(given, str):
-        return ref, current
-    versions, _ = await read_versions(store, scope, below=True, key=check_name(given, "id"))
-    refs = list(dict.fromkeys(one.record.ref for one in versions if one.record.kind in RECALLED))
-    refs = [one for one in refs if one.scope == scope] or refs
+async def _find(
+    store: SearchableStore, scope: ScopePath, given: Reference | Version, kind: str | None
+) -> tuple[Ref, Record | None]:
+    """Return the ref of an item that is or was there, and its record if it is.
+
+    An id may be of any item that is or was in the scope or below, as long as there is only one. What is in the scope
+    itself comes first, unless it is deleted and the id of another item below.
+    """
+    if not isinstance(given, str):
+        ref = ref_of(given.record if isinstance(given, Version) else given, scope)
+        if kind is not None and ref.kind not in recalled_kinds(kind):
+            raise InvalidValueError(f"{shown(ref.key)} in {ref.scope.path!r} is a {ref.kind}, not a {kind}")
+        return ref, (await store.read([ref]))[0]
+    kinds = RECALLED if kind is None else recalled_kinds(kind)
+    live = await find_refs(store, scope, check_name(given, "id"), kinds)
+    versions, _ = await read_versions(store, scope, below=True, key=given)
+    ended = [one.record.ref for one in versions if one.record.kind in kinds]
+    # A message that was archived is the same item.
+    found = {(ref.scope, MESSAGE if ref.kind == ARCHIVED else ref.kind): ref for ref in (*ended, *live)}
+    here = [ref for ref in found.values() if ref.scope == scope]
+    refs = here if here and (not live or any(ref in live for ref in here)) else list(found.values())
     if len(refs) > 1:
-        where = ", ".join(f"{one.kind} in {one.scope.path!r}" for one in refs[:SHOWN])
+        shown_refs = [f"{'' if ref in live else 'deleted '}{ref.kind} in {ref.scope.path!r}" for ref in refs[:SHOWN]]
         raise InvalidValueError(
-            f"{len(refs)} deleted records have the key {shown(given)} ({where}): give the scope of one, or its ref"
+            f"{len(refs)} records have or had the key {shown(given)} ({', '.join(shown_refs)}"
+            f"{' …' if len(refs) > SHOWN else ''}): give the kind or the scope of one, or its hit, version or ref"
         )
-    return (refs[0] if refs else ref), None
+    ref = refs[0] if refs else Ref(scope, MEMORY, given)
+    return ref, (await store.read([ref]))[0]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...features.versions import Version
-from ...records import Ref
 from ..endpoint import Body, Call, Example, Query, endpoint
 from . import examples
 from .recall import ItemOut, item_out
@@ -89,7 +88,7 @@ def _versions_out(versions: list[Version]) -> VersionsOut:
 )  # fmt: skip
 async def get_history(call: Call, query: HistoryQuery) -> VersionsOut:
     """The versions of a message, memory, note or fact, in the scope or below, newest first; also of a deleted one."""
-    return _versions_out(await call.scope.history(_reference(call, query.id, query.kind)))
+    return _versions_out(await call.scope.history(query.id, kind=query.kind))
 
 
 @endpoint(
@@ -99,9 +98,8 @@ async def get_history(call: Call, query: HistoryQuery) -> VersionsOut:
 )  # fmt: skip
 async def restore(call: Call, body: RestoreBody) -> VersionsOut:
     """Write an earlier version again, as any other change; also of a deleted item. Returns all its versions."""
-    reference = _reference(call, body.id, body.kind)
-    await call.scope.restore(reference, body.version)
-    return _versions_out(await call.scope.history(reference))
+    await call.scope.restore(body.id, body.version, kind=body.kind)
+    return _versions_out(await call.scope.history(body.id, kind=body.kind))
 
 
 @endpoint(
@@ -121,7 +119,3 @@ async def get_session_history(call: Call, name: str, query: SessionHistoryQuery)
 async def restore_session(call: Call, name: str) -> RestoredOut:
     """Bring back what the last clearing or deletion removed: messages, archive, summary and settings."""
     return RestoredOut(messages=await session_of(call, name).restore())
-
-
-def _reference(call: Call, id: str, kind: str | None) -> str | Ref:
-    return id if kind is None else Ref(call.path, kind, id)

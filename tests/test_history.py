@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
@@ -157,7 +157,7 @@ def test_a_note_and_a_memory_of_the_same_id_are_told_apart(memory: mnemic.Memory
         alice.notes.delete("plan")
 
     for call in (alice.restore, alice.history):
-        with pytest.raises(InvalidValueError, match="2 records have or had the key 'plan'.*give the kind"):
+        with pytest.raises(InvalidValueError, match=r"2 records have or had the key 'plan'.*give the kind"):
             call("plan")
     assert [version.kind for version in alice.history("plan", kind="note")] == ["note"] * 2
     with pytest.raises(InvalidValueError, match="'plan' in 'alice' is a note, not a memory"):
@@ -233,6 +233,23 @@ def test_a_cleared_and_a_deleted_session_come_back(memory: mnemic.Memory, clock:
     assert fresh.restore() == 4
     assert fresh.settings().max_messages == 10
     assert [version.deleted for version in fresh.history(limit=4)] == [True] * 4
+
+
+@pytest.mark.parametrize("overflow", ["drop", "archive"])
+def test_a_restored_session_is_within_its_limits(memory: mnemic.Memory, overflow: Literal["drop", "archive"]) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("monday", max_messages=5, overflow=overflow)
+    for n in range(5):
+        chat.add("user", f"message {n}")
+    chat.clear()
+    chat.add("user", "later")
+    for handle, restored in ((chat, 4), (alice.session("monday"), 0), (chat, 0)):
+        assert handle.restore() == restored
+        assert [message.text for message in handle.messages()] == [*(f"message {n}" for n in range(1, 5)), "later"]
+    assert [message.text for message in chat.archived()] == (["message 0"] if overflow == "archive" else [])
+    before = kept(memory)
+    chat.restore()
+    assert kept(memory) == before
 
 
 def test_appending_keeps_nothing(memory: mnemic.Memory) -> None:
@@ -465,6 +482,32 @@ def test_a_copy_takes_the_history_along(tmp_path: Path, clock: Steps) -> None:
             assert there.as_of(then).notes.read("plan") == "first"
             assert [version.written for version in there.history("plan")] == [clock.time, then]
             assert len(there.session("monday").messages()) == 7
+
+
+def test_a_scope_as_of_a_moment_is_read_only(memory: mnemic.Memory, clock: Steps) -> None:
+    alice = memory.scope("alice")
+    alice.remember("Alice drinks tea", id="drink")
+    alice.session("monday").add("user", "What does Alice drink?")
+    past = alice.as_of(clock.move())
+    alice.remember("Alice drinks coffee", id="drink")
+
+    assert "Alice drinks tea" in past.context("Alice drinks").text
+    assert "Alice drinks tea" in past.context(session="monday").text
+    assert len(past.recall("Alice drinks")) == 2
+    for change in (
+        lambda: past.hold("a case"),
+        lambda: past.release("a case"),
+        lambda: past.used("drink"),
+        lambda: past.remember("Alice drinks milk"),
+        past.erase,
+    ):
+        with pytest.raises(StorePermissionError, match=r"what was stored at 2026-01-01T00:00:00.* cannot be changed"):
+            change()
+    for read in (past.holds, lambda: past.history("drink"), lambda: past.restore("drink"), past.session("x").history):
+        with pytest.raises(InvalidValueError, match=r"as of 2026-01-01T00:00:00.* are not known: ask the scope itself"):
+            read()
+    with pytest.raises(InvalidValueError, match="is as of a moment already"):
+        past.as_of(START)
 
 
 # ---------------------------------------------------------------- a server, and the command line

@@ -226,8 +226,9 @@ class AsyncScope:
     async def history(self, item: Reference | Version, *, kind: str | None = None) -> list[Version]:
         """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
 
-        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
-        there is none, InvalidValueError if the id is ambiguous.
+        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are
+        kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if there is none,
+        InvalidValueError if the id is ambiguous.
         """
         return await item_history(self._store, self.path, item, kind)
 

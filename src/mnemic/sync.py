@@ -231,8 +231,9 @@ class Session:
     def restore(self) -> int:
         """Bring back the messages, archive, summary and settings that the last clearing or deletion removed.
 
-        Messages that were added since then come after them. Returns how many messages came back. Raises NotFoundError
-        if the history knows no clearing or deletion, ConflictError if concurrent writes win every attempt.
+        Messages that were added since then come after them. Returns how many messages are back, without those that the
+        limits of the session leave no room for. Raises NotFoundError if the history knows no clearing
+        or deletion, ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(self._async.restore())
 
@@ -920,8 +921,9 @@ class Scope:
     def history(self, item: Reference | Version, *, kind: str | None = None) -> list[Version]:
         """Return the versions of a message, memory, note or fact, here or below, newest first; also of a deleted one.
 
-        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if
-        there is none, InvalidValueError if the id is ambiguous.
+        `kind` tells apart items that have, or had, the same id, such as a "note" and a "memory". Earlier versions are
+        kept if the memory is opened with `history`, as long as that says. Raises NotFoundError if there is none,
+        InvalidValueError if the id is ambiguous.
         """
         return self._driver.run(self._async.history(item, kind=kind))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any, NoReturn
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,9 +21,9 @@ from ..layers.history import history_since
 from ..layers.index import IndexLayer, embedder_of
 from ..layers.versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_versions
 from ..recall.index_entry import RECALL
-from ..records import Match, Record, Ref, ScopePath, Stream, StreamName
+from ..records import VERSION, Match, Record, Ref, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Page, SearchableStore, all_streams, scan_all
-from ..store.query import Outcome, Scan, Search, StreamScan, Write
+from ..store.query import CountUse, Outcome, Scan, Search, StreamScan, Write
 
 
 class AsOfStore:
@@ -41,10 +42,28 @@ class AsOfStore:
         return self._past.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
+        if not all(isinstance(op, CountUse) and not op.reported for op in write.ops):
+            self._refuse()
+        return [Outcome() for _ in write.ops]  # reading counts uses, but not those of then
+
+    def _refuse(self) -> NoReturn:
         raise StorePermissionError(
             f"what was stored at {self._moment.isoformat()} cannot be changed: write to the scope itself, or bring a "
             "version back with restore"
         )
+
+    async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
+        """Raise StorePermissionError, as do the other calls for holds: they concern what is there now."""
+        self._refuse()
+
+    async def holds(self, scope: ScopePath) -> Any:
+        self._present("holds")
+
+    async def release_hold(self, scope: ScopePath, id: str) -> Any:
+        self._refuse()
+
+    def _present(self, what: str) -> NoReturn:
+        raise InvalidValueError(f"{what} as of {self._moment.isoformat()} are not known: ask the scope itself")
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         for scope in dict.fromkeys(ref.scope for ref in refs):
@@ -52,6 +71,8 @@ class AsOfStore:
         return await self._past.read(refs)
 
     async def scan(self, scan: Scan) -> Page[Record]:
+        if scan.kinds == (VERSION,):
+            self._present("earlier versions")
         await self._load(scan.scope, below=scan.below)
         return await self._past.scan(scan)
 
@@ -165,6 +186,8 @@ async def as_of_store(store: SearchableStore, moment: datetime) -> AsOfStore:
     Raises InvalidValueError for a moment in the future, or before the history of the store begins.
     """
     moment = check_time(moment, "moment")
+    if isinstance(store, AsOfStore):
+        raise InvalidValueError("this scope is as of a moment already: call as_of of the scope itself")
     if moment > store.clock():
         raise InvalidValueError(f"as_of takes a moment in the past, not {moment.isoformat()}")
     since = await history_since(store)

@@ -262,6 +262,14 @@ def _needed(turns: list[Turn], count: int, weight: int) -> int | None:
     return len(turns) if count <= 0 and weight <= 0 else None
 
 
+def over_limits(settings: SessionSettings, records: list[Record]) -> set[str]:
+    """Return the keys of the messages that do not fit into the limits, if a session has all of these."""
+    last_user = next((record.key for record in reversed(records) if is_from_user(decode(record))), None)
+    turns = evictable([TurnMessage.of(record) for record in records], last_user, complete=True)
+    excess = _excess(settings, len(records), sum(record.weight for record in records))
+    return {key for turn in turns[: _needed(turns, *excess)] for key in turn.keys}
+
+
 # ---------------------------------------------------------------- adding again, and replacing
 
 

@@ -364,8 +364,9 @@ class AsyncSession:
     async def restore(self) -> int:
         """Bring back the messages, archive, summary and settings that the last clearing or deletion removed.
 
-        Messages that were added since then come after them. Returns how many messages came back. Raises NotFoundError
-        if the history knows no clearing or deletion, ConflictError if concurrent writes win every attempt.
+        Messages that were added since then come after them. Returns how many messages are back, without those that the
+        limits of the session leave no room for. Raises NotFoundError if the history knows no clearing
+        or deletion, ConflictError if concurrent writes win every attempt.
         """
         from .versions import restore_session
 

@@ -20,6 +20,7 @@ from ..tokens import TokenCounter
 from .facts import AsyncFacts, to_fact
 from .hits import SHOWN, Item, Reference, find_refs, ref_of, to_item_of
 from .notes import AsyncNotes
+from .session_log import over_limits
 from .sessions import AsyncSession
 
 
@@ -154,6 +155,12 @@ async def restore_session(session: AsyncSession) -> int:
         there = [record async for record in scan_all(store, Scan(scope=scope, kinds=(MESSAGE,)))]
         keys = {record.key for record in there}
         back = [one.record for one in versions if one.record.kind == MESSAGE and one.record.key not in keys]
+        archive = await store.read([replace(record.ref, kind=ARCHIVED) for record in back])
+        back = [record for record, archived in zip(back, archive, strict=True) if archived is None]
+        await session.settings()
+        if session._settings.overflow == "drop":
+            dropped = over_limits(session._settings.view.settings, [*back, *there])
+            back = [record for record in back if record.key not in dropped]
         besides = [one.record for one in versions if one.record.kind != MESSAGE]
         found = await store.read([record.ref for record in besides])
         ops: list[Op] = [Expect(scope, MESSAGE, stream.version if stream is not None else 0)]
@@ -163,7 +170,7 @@ async def restore_session(session: AsyncSession) -> int:
         ops += [Put(record, 0) for record, now in zip(besides, found, strict=True) if now is None]
         if len(ops) > 1:
             await session._write(ops, [], after=[*back, *there])
-        return len(back)
+        return sum(record is not None for record in await store.read([record.ref for record in back]))
 
     return await retried(restore, f"restoring session {scope.path!r}")
 

@@ -99,6 +99,52 @@ def test_a_file_in_use_is_not_changed_and_its_log_is_read(path: Path) -> None:
         assert contents(path.parent) == before
 
 
+def killed_while_in_use(path: Path) -> Path:
+    """Store 50 notes in a process that is killed; return the log that it leaves."""
+    script = f"""
+        import os, mnemic
+        memory = mnemic.open({f"sqlite:///{path}"!r})
+        for n in range(50):
+            memory.scope("acme").notes.write(f"n{{n}}", "tea")
+        os.kill(os.getpid(), 9)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
+    return path.with_name("memory.db-wal")
+
+
+@pytest.mark.parametrize("place", ["header", "salt", "middle", "end"])
+def test_a_damaged_log_is_found_before_opening_cuts_it_off(place: str, path: Path) -> None:
+    log = killed_while_in_use(path)
+    assert examined(f"sqlite:///{path}").problems == []
+    data = bytearray(log.read_bytes())
+    at = {"header": 10, "salt": 32 + (len(data) // 2 // 4120) * 4120 + 12, "middle": len(data) // 2, "end": -100}[place]
+    data[at] ^= 255
+    log.write_bytes(data)
+    before = contents(path.parent)
+    (problem,) = examined(f"sqlite:///{path}").problems
+    assert problem.code == "damaged_log"
+    assert f"mnemic doctor --store {path} --salvage saved.db" in problem.repair
+    assert contents(path.parent) == before
+
+
+def test_what_an_unfinished_write_leaves_in_the_log_is_no_damage(path: Path) -> None:
+    log = killed_while_in_use(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA cache_size = 5")
+        raw.execute("BEGIN")
+        raw.execute("UPDATE mnemic_records SET title = hex(randomblob(3000))")  # more than the cache takes
+        held = path.read_bytes(), log.read_bytes()
+        raw.execute("ROLLBACK")
+        raw.execute("UPDATE mnemic_streams SET settings = NULL")
+        later = log.read_bytes()
+    assert len(held[1]) == len(later) > 500_000
+    for data in (held[1], held[1][:-1000], later):
+        path.write_bytes(held[0])
+        log.write_bytes(data)
+        path.with_name("memory.db-shm").unlink(missing_ok=True)
+        assert examined(f"sqlite:///{path}").problems == []
+
+
 def damage_page(path: Path) -> None:
     size = path.stat().st_size
     with path.open("r+b") as file:

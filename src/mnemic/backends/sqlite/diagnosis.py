@@ -18,6 +18,7 @@ from ...store.registry import StoreURL
 from ..sql.diagnosis import TABLES, check_schema
 from ..sql.schema import VERSION_TABLE
 from .client import DRIVER_ERRORS, SMALLEST, Connection, SqliteFile
+from .pages import log_damage
 from .store import SqliteStore
 
 MOUNTS = Path("/proc/mounts")
@@ -73,7 +74,8 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     file = ReadOnlyFile(url)
     found = Diagnosis(engine=f"SQLite {sqlite3.sqlite_version}")
     readable = False
-    if await off_loop(lambda: _check_file(file, found)):
+    # A damaged log comes first: opening the store cuts it off.
+    if await off_loop(lambda: _check_file(file, found) and _check_log(file, found)):
         await off_loop(lambda: _check_place(file, found))
         try:
             readable = await off_loop(lambda: file.use(lambda connection: _check_content(connection.raw, file, found)))
@@ -130,6 +132,19 @@ def _check_file(file: ReadOnlyFile, found: Diagnosis) -> bool:
     else:
         return True
     return False
+
+
+def _check_log(file: ReadOnlyFile, found: Diagnosis) -> bool:
+    """Check the write-ahead log, which SQLite uses up to its damage without a word; return whether it is whole."""
+    damage = log_damage(file.path)
+    if damage is not None:
+        found.error(
+            "damaged_log",
+            f"{damage}: the next program that opens the store deletes what was written after that",
+            "do not open the store; stop all programs that use it, and restore the newest backup; without one, copy "
+            f"the file and its log to a safe place, and save what was written before the damage: {_salvage(file)}",
+        )
+    return damage is None
 
 
 def _allow(place: Path, rights: str) -> str:
@@ -239,6 +254,9 @@ def _corrupt(found: Diagnosis, file: SqliteFile, *errors: str) -> None:
     found.error(
         "corrupt",
         f"the database is damaged: {'; '.join(errors[:DETAILS])[:400]}{more}",
-        "restore the newest backup; without one, save what can be read: "
-        f"mnemic doctor --store {quoted(str(file.path))} --salvage saved.db",
+        f"restore the newest backup; without one, save what can be read: {_salvage(file)}",
     )
+
+
+def _salvage(file: SqliteFile) -> str:
+    return f"mnemic doctor --store {quoted(str(file.path))} --salvage saved.db"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,8 @@ WAL_HEADER_BYTES, FRAME_BYTES = 32, 24
 GUESSES = ((4096, 0), (4096, 12))
 """Page size and reserved bytes that SQLite gives to new files, the second on macOS."""
 MOST_COLUMNS = 100
+LOOKS = 3
+"""How often a damaged log is looked at: a frame that is being written looks like a damaged one."""
 
 _u16 = struct.Struct(">H").unpack_from
 _u32 = struct.Struct(">I").unpack_from
@@ -160,16 +163,37 @@ class PageFile:
         while len(frame := log.read(FRAME_BYTES + size)) == FRAME_BYTES + size:
             number, pages, *salts, sum1, sum2 = struct.unpack(">6I", frame[:FRAME_BYTES])
             sums = _checksum(frame[:8] + frame[FRAME_BYTES:], order, *sums)
-            if salts != [salt1, salt2]:
-                return  # left over from before the log was last started again
-            if sums != (sum1, sum2):
-                self.log_damage = f"the write-ahead log is damaged at byte {place:,}; what follows cannot be used"
+            if salts != [salt1, salt2] or sums != (sum1, sum2):
+                # What follows may be left over, from an earlier log or an unfinished write: then it has no commit.
+                ours = salts[0] == salt1 or salts[1] == salt2
+                if (pages and ours) or _has_commit(log, size, (salt1, salt2)):
+                    self.log_damage = f"the write-ahead log is damaged at byte {place:,}; what follows cannot be used"
                 return
             pending[number] = place + FRAME_BYTES
             if pages:
                 self._in_log |= pending
                 pending, self.count = {}, pages
             place += FRAME_BYTES + size
+
+
+def log_damage(path: Path) -> str | None:
+    """Return what is wrong with the write-ahead log of a file, None if nothing; it may be in use."""
+    found: str | None = None
+    for _ in range(LOOKS):
+        with closing(PageFile(path)) as pages:
+            if pages.log_damage is None or found not in (None, pages.log_damage):
+                return None  # a writer was at work there
+            found = pages.log_damage
+    return found
+
+
+def _has_commit(log: BinaryIO, size: int, salts: tuple[int, int]) -> bool:
+    """Return whether a frame that follows ends a commit since the log was last started again."""
+    while len(frame := log.read(FRAME_BYTES + size)) == FRAME_BYTES + size:
+        _, pages, *found = struct.unpack_from(">4I", frame)
+        if pages and tuple(found) == salts:
+            return True
+    return False
 
 
 def declared_layout(header: bytes) -> tuple[int, int]:

@@ -494,6 +494,69 @@ class Own:
         return np.ones(3, np.float32)
 
 
+def test_records_whose_data_key_was_destroyed_are_erased_and_not_lost(tmp_path: Path) -> None:
+    url, backup = f"sqlite:///{tmp_path}/memory.db", tmp_path / "backup.db"
+    keys = mnemic.Encryption(KEY, key_store=f"sqlite:///{tmp_path}/keys.db")
+    filled(url, encryption_key=keys)
+    with mnemic.open(url, encryption_key=keys) as memory:
+        memory.scope("acme", "bob").remember("Bob drinks coffee")
+    shutil.copy(tmp_path / "memory.db", backup)
+    with mnemic.open(url, encryption_key=keys) as memory:
+        memory.scope("acme", "bob").erase()
+    found = asyncio.run(examine(f"sqlite:///{backup}", keys))
+    (problem,) = found.problems
+    assert (problem.code, problem.severity) == ("erased_records", "warning")
+    assert "1 more records were erased" in problem.text
+    assert "'acme/bob'" in problem.text
+    assert found.records == {"memory": 200, "message": 1}
+    assert found.read == 201
+    run_sql(backup, "DELETE FROM mnemic_records WHERE seq BETWEEN 10 AND 15")
+    assert {problem.code for problem in asyncio.run(examine(f"sqlite:///{backup}", keys)).problems} == {
+        "erased_records",
+        "lost_records",
+    }
+
+
+def test_a_key_store_that_is_not_given_or_not_there(tmp_path: Path) -> None:
+    url = filled(
+        f"sqlite:///{tmp_path}/memory.db",
+        encryption_key=mnemic.Encryption(KEY, key_store=f"sqlite:///{tmp_path}/keys.db"),
+    )
+    before = contents(tmp_path)
+    for given in (KEY, mnemic.Encryption(KEY, key_store=f"sqlite:///{tmp_path}/other.db")):
+        (problem,) = asyncio.run(examine(url, given)).problems
+        assert problem.code == "no_key_store"
+        assert "--key-store" in problem.repair
+    assert contents(tmp_path) == before
+
+
+def test_records_that_were_written_with_the_old_key_after_a_rotation(path: Path) -> None:
+    url, new = f"sqlite:///{path.with_name('encrypted.db')}", bytes(32)
+    filled(url, encryption_key=KEY)
+    before = key_records(url)
+    with mnemic.open(url, encryption_key=KEY) as memory:
+        memory.scope("acme", "bob").remember_many(["one", "two"])
+    (bob,) = key_records(url).items() - before.items()
+    with mnemic.open(url, encryption_key=[new, KEY]) as memory:
+        memory.rotate()
+    with closing(sqlite3.connect(path.with_name("encrypted.db"), isolation_level=None)) as raw:
+        raw.execute("UPDATE mnemic_records SET data = ? WHERE key = ?", [bob[1], bob[0]])
+    found = examined(url, new)
+    (problem,) = found.problems
+    assert problem.code == "unknown_key"
+    assert "mnemic rotate --key-file NEW --key-file OTHER" in problem.repair
+    assert found.read == 203
+    with mnemic.open(url, encryption_key=[new, KEY]) as memory:
+        memory.rotate()
+    assert codes(url, new) == []
+
+
+def key_records(url: str) -> dict[str, str]:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+        kind = "SELECT id FROM mnemic_streams WHERE kind = 'encryption'"
+        return dict(raw.execute(f"SELECT key, data FROM mnemic_records WHERE stream_id IN ({kind})").fetchall())
+
+
 def test_a_move_to_another_embedder_that_was_interrupted(file_url: str) -> None:
     filled(file_url)
 

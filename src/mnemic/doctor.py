@@ -23,7 +23,7 @@ from .errors import (
 from .features.hits import to_item_of
 from .layers.beside import open_encrypted
 from .layers.encryption_metadata import METADATA_REF
-from .layers.master_key import EncryptionKeys
+from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption_of
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
@@ -162,7 +162,8 @@ async def _look_into(
     lossy = any(problem.code in ("not_durable", "not_persistent") for problem in found.problems)
     known["durable"] = Capability.DURABLE in store.capabilities and not lossy
     known["shared"] = Capability.SHARED in store.capabilities
-    known["encrypted"] = (await store.read([METADATA_REF]))[0] is not None
+    (metadata,) = await store.read([METADATA_REF])
+    known["encrypted"] = metadata is not None
     records: Counter[str] = Counter()
     scopes: set[str] = set()
     async for stream in streams_around(store):
@@ -172,12 +173,14 @@ async def _look_into(
             records[stream.kind] += stream.count
             scopes.add(stream.scope.path)
     known["records"], known["scopes"] = dict(sorted(records.items())), len(scopes)
-    if known["encrypted"] and encryption_key is not None:
-        layer = await open_encrypted(store, encryption_key)
-        await layer.prepare()
-        store = layer
     sealed = known["encrypted"] and encryption_key is None
-    reading = _Reading(store, None if deep else READ, decoded=not sealed)
+    below = store
+    if metadata is not None and encryption_key is not None:
+        if not await _check_key_store(metadata, encryption_key, found):
+            return
+        found.store = store = layer = await open_encrypted(store, encryption_key)
+        await layer.prepare()
+    reading = _Reading(store, below, None if deep else READ, decoded=not sealed)
     for kinds in ((), (VERSION,)):
         async for stream in streams_around(store, kinds):
             if not isinstance(stream, StoreError) and stream.count and not reading.full:
@@ -205,11 +208,30 @@ async def _look_into(
         )
 
 
+async def _check_key_store(metadata: Record, given: EncryptionKeys, found: Diagnosis) -> bool:
+    """Check that a key store was given if the data keys are in one, and that it is there; return whether it is."""
+    apart = isinstance(metadata.data, dict) and "store" not in metadata.data
+    url = encryption_of(given).key_store
+    if not apart:
+        return True
+    if url is None:
+        text = "the data keys of the store are in another store, which was not given"
+    else:
+        parsed, backend = registry.find(url)
+        if backend.exists is None or await backend.exists(parsed):
+            return True
+        text = f"there is no key store at {parsed}"
+    found.error("no_key_store", text, "give the store that has the data keys with --key-store, beside the key")
+    return False
+
+
 class _Reading:
     """Reads the records of a store, and counts those that cannot be read, or are not what their kind says."""
 
-    def __init__(self, store: Store, most: int | None, *, decoded: bool) -> None:
+    def __init__(self, store: Store, below: Store, most: int | None, *, decoded: bool) -> None:
+        """Take a store, and for an encrypted one also that below its encryption."""
         self._store = store
+        self._below = below
         self._most = most
         self._decoded = decoded
         self._malformed: list[str] = []
@@ -217,6 +239,9 @@ class _Reading:
         self.damaged: list[str] = []
         self._whole = True
         self._lost = 0
+        self._erased: Counter[str] = Counter()
+        self._erased_in: dict[str, None] = {}
+        self._unknown_keys: dict[str, None] = {}
 
     @property
     def full(self) -> bool:
@@ -226,11 +251,14 @@ class _Reading:
     async def stream(self, stream: Stream) -> None:
         """Read a stream, around the records that are damaged."""
         counted = stream.kind not in INTERNAL
-        before = self._read
+        before, locked = self._read, False
         reading = records_around(self._store, stream.scope, stream.kind, stream.last_seq, at_once=READ_AT_ONCE)
         async with aclosing(reading) as pages:
             async for found in pages:
-                if isinstance(found, StoreError):
+                if isinstance(found, UnknownMasterKeyError):
+                    self._unknown_keys[str(found)] = None
+                    locked = True
+                elif isinstance(found, StoreError):
                     self.damaged.append(str(found))
                     self._read += counted
                 else:
@@ -239,7 +267,9 @@ class _Reading:
                 if self.full:
                     self._whole = len(self.damaged) < MOST_UNREADABLE
                     return
-        if counted and self._read - before < stream.count:
+        if locked:
+            self._read = before + counted * stream.count
+        elif counted and self._read - before < stream.count:
             await self._check_count(stream, self._read - before)
 
     def _check_content(self, kind: str, records: Sequence[Record]) -> None:
@@ -257,7 +287,15 @@ class _Reading:
         """Note missing records, unless the stream has changed, or records have expired, since it was listed."""
         listed = await self._store.streams(StreamScan(scope=stream.scope, kinds=(stream.kind,), below=False))
         if any((now.version, now.count) == (stream.version, stream.count) for now in listed.items):
-            self._lost += stream.count - seen
+            stored = seen
+            if self._below is not self._store:
+                # The encryption treats records whose data key was destroyed as absent.
+                every = records_around(self._below, stream.scope, stream.kind, stream.last_seq, at_once=READ_AT_ONCE)
+                stored = sum([1 if isinstance(one, StoreError) else len(one) async for one in every])
+            if stored > seen:
+                self._erased[stream.kind] += stored - seen
+                self._erased_in[repr(stream.scope.path)] = None
+            self._lost += stream.count - stored
 
     def report(self, found: Diagnosis, known: dict[str, Any]) -> None:
         """Say how many records cannot be read, and which."""
@@ -272,6 +310,21 @@ class _Reading:
                 f"{least}{len(self._malformed):,} of the records are not what their kind says: "
                 f"{_first(self._malformed)}",
                 "restore them from a backup, or delete them: mnemic forget SCOPE ID",
+            )
+        if self._unknown_keys:
+            found.error(
+                "unknown_key",
+                f"some records are encrypted with a key that was not given: {_first([*self._unknown_keys])}",
+                "a program with another key has written them; give that key too, and rotate again: "
+                "mnemic rotate --key-file NEW --key-file OTHER",
+            )
+        if self._erased:
+            known["records"] = dict(Counter(known["records"]) - self._erased)
+            found.warn(
+                "erased_records",
+                f"{self._erased.total():,} more records were erased, and nobody can read them, because their data key "
+                f"was destroyed: in {_first([*self._erased_in])}",
+                "none is needed, and no backup has them; to remove what is left of them: mnemic erase SCOPE",
             )
         if self._lost:
             found.error(

@@ -90,6 +90,10 @@ def encryption_of(given: EncryptionKeys) -> Encryption:
     return given if isinstance(given, Encryption) else Encryption(given)
 
 
+class UnknownMasterKeyError(DecryptionError):
+    """Data keys are wrapped by a master key that was not given."""
+
+
 class Wrapped(Struct, frozen=True):
     """Data keys, wrapped by the master key of this name."""
 
@@ -123,7 +127,7 @@ class MasterKeys:
         """Return wrapped content; raises DecryptionError, which names `what`, if the key is not known or wrong."""
         master = self._masters.get(wrapped.key)
         if master is None:
-            raise DecryptionError(
+            raise UnknownMasterKeyError(
                 f"{what} is encrypted with the key {wrapped.key}, which was not given; given: "
                 f"{', '.join(self._masters)}"
             )

@@ -177,7 +177,7 @@ class PageFile:
 
 
 def log_damage(path: Path) -> str | None:
-    """Return what is wrong with the write-ahead log of a file, None if nothing; it may be in use."""
+    """Return the damage of the write-ahead log of a file, None if it has none; it may be in use."""
     found: str | None = None
     for _ in range(LOOKS):
         with closing(PageFile(path)) as pages:

@@ -225,6 +225,7 @@ def test_names_with_findings_are_kept_or_refused() -> None:
             lambda: memory.scope("acme", EMAIL).remember("tea"),
             lambda: memory.scope("acme").session(EMAIL).add("user", "tea"),
             lambda: memory.scope("acme").notes.write(EMAIL, 1),
+            lambda: memory.scope("acme").remember("tea", once=EMAIL),
         ):
             with pytest.raises(mnemic.InvalidValueError, match="EMAIL") as caught:
                 write()
@@ -246,6 +247,25 @@ def test_tool_calls_stay_json_and_keep_their_ids() -> None:
             "card": "[PAYMENT_CARD]",
             "password": "[SECRET]",
         }
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        (
+            '{ "a": 1.10, "b":1e5,"c" : 1e400, "a": "x", "\\u0064": "caf\\u00e9",\n"to": "ann@example.com"}',
+            '{ "a": 1.10, "b":1e5,"c" : 1e400, "a": "x", "\\u0064": "caf\\u00e9",\n"to": "[EMAIL]"}',
+        ),
+        ('["a \\"b\\" ann@example.com",  1.0]', '["a \\"b\\" [EMAIL]",  1.0]'),
+        ('{"phone":4155552671}', '{"phone":"[PHONE]"}'),
+        ('{"phone": [4155552671, 1.50]}', '{"phone": ["[PHONE]", 1.50]}'),
+        ('Result: {"phone":4155552671}', 'Result: {"phone":"[PHONE]"}'),
+        ('{"ann@example.com": 1, "bob@example.com": 2}', '{"[EMAIL]": 1, "[EMAIL] +": 2}'),
+        ('[[{"password": "abcd1234", "n": 1.0}]]', '[[{"password": "[SECRET]", "n": 1.0}]]'),
+    ],
+)
+def test_in_json_only_findings_change(text: str, stored: str) -> None:
+    assert Redactor().text(text) == stored
 
 
 def test_two_names_that_are_masked_alike_stay_two() -> None:
@@ -381,7 +401,10 @@ def test_masks_that_make_one_fact_of_several_are_refused_in_an_import(tmp_path: 
         for name in (EMAIL, OTHER):
             memory.scope("acme").facts.add(name, "likes", "tea")
         memory.export_to(tmp_path / "all.jsonl")
-    with mnemic.open("memory://", redact=True) as memory, pytest.raises(mnemic.ConflictError):
+    with (
+        mnemic.open("memory://", redact=True) as memory,
+        pytest.raises(mnemic.ConflictError, match=r"masks make one fact of several.*hash"),
+    ):
         memory.import_from(tmp_path / "all.jsonl")
     with mnemic.open("memory://", redact=CONFIGS["hash"]) as memory:
         memory.import_from(tmp_path / "all.jsonl")

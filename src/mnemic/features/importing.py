@@ -33,6 +33,7 @@ from ..records import (
     Value,
     digest,
 )  # fmt: skip
+from ..redaction.redactor import TOKEN
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
 from .session_log import LimitedLog
@@ -115,9 +116,16 @@ class Source(NamedTuple):
 
 def refuse(stored: Record, given: Record) -> None:
     """Raise the ConflictError for a record that is stored with different content."""
+    masks = (match[2] is None for name in given.labels.values() for match in TOKEN.finditer(name))
+    masked = given.kind == FACT and any(masks)
     raise ConflictError(
         f"{given.kind} {shown(given.key)} of scope {given.scope.path!r} exists with different content: "
-        "import with overwrite to replace it",
+        + (
+            "its masks make one fact of several, of which overwrite would keep one; hashes keep them apart: "
+            'redact=Redaction(action="hash", key=…)'
+            if masked
+            else "import with overwrite to replace it"
+        ),
         key=given.key,
         current=stored.version,
     )

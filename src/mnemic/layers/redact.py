@@ -86,6 +86,10 @@ class RedactLayer(Layer):
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, redacted; raises InvalidValueError for a name with findings, if these are refused."""
+        if write.id is not None and write.ops and self._redaction.keys == "refuse":
+            scope = place_of(write.ops[0])[0]
+            if any(one.holds(scope) for one in self._scopes):
+                self._refuse_name("id of the write, once=,", write.id)
         ops, found = await self.redacted_ops(write.ops)
         if ops is write.ops:
             return await self._below.write(write)
@@ -151,11 +155,14 @@ class RedactLayer(Layer):
 
     def _refuse(self, record: Record) -> None:
         for what, name in (("scope", record.scope.path), (f"key of a {record.kind}", record.key)):
-            if names := self._name_findings(name):
-                raise InvalidValueError(
-                    f"the {what} holds personal data or a secret ({', '.join(names)}), and names are not redacted: "
-                    "use another name, such as a number or a hash"
-                )
+            self._refuse_name(what, name)
+
+    def _refuse_name(self, what: str, name: str) -> None:
+        if names := self._name_findings(name):
+            raise InvalidValueError(
+                f"the {what} holds personal data or a secret ({', '.join(names)}), and names are not redacted: "
+                "use another name, such as a number or a hash"
+            )
 
     def _find_in_name(self, name: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.name for part in name.split("/") for one in self.redactor.find(part)))

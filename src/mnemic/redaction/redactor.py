@@ -18,6 +18,7 @@ from ..messages import AgentCall, Message, ToolCall
 from ..records import FACT, Record, fact_key
 from .contact import EMAIL, IP_ADDRESS, PHONE
 from .credentials import SECRET, SECRET_NAME
+from .json_text import replace_in_json
 from .national_ids import NATIONAL_IDS, find_national_ids
 from .payment import IBAN, PAYMENT_CARD
 from .recognizer import Finding, Recognizer
@@ -169,21 +170,23 @@ class Redactor:
         if not found:
             return text
         into = Redacted() if into is None else into
-        if text.lstrip()[:1] in ("{", "["):
-            try:
-                value = json.loads(text)
-            except (ValueError, RecursionError):
-                pass
-            else:
-                changed = self.value(value, into)
-                text = text if changed == value else json.dumps(changed, ensure_ascii=False)
-                found = self.find(text)  # what is too deep, or found by what stands beside it
+        if is_json := _is_json(text):
+            text = replace_in_json(
+                text,
+                lambda name: self.text(name, into),
+                lambda value, name: self._named(value, into, name) if name else self.text(value, into),
+                lambda value, name: self._number(value, into, name),
+            )
+            found = self.find(text)  # found by what stands beside it
         for _ in range(PASSES):
             if not found:
                 break
             pieces, end = [], 0
             for one in found:
-                pieces += [text[end : one.start], self.replacement(one.name, text[one.start : one.end], into)]
+                new = self.replacement(one.name, text[one.start : one.end], into)
+                if text[one.start : one.end].isdecimal() and _is_number_in_json(text, one, is_json):
+                    new = f'"{new}"'
+                pieces += [text[end : one.start], new]
                 end = one.end
             text = "".join([*pieces, text[end:]])
             # What stood directly beside a finding can be one, now that there is a boundary.
@@ -316,6 +319,24 @@ class Redactor:
                 for call in calls
             ]
         return changed
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_number_in_json(text: str, one: Finding, is_json: bool) -> bool:
+    """Return whether digits are a number in JSON, which may stand within other text."""
+    before, after = text[max(0, one.start - 20) : one.start].rstrip(), text[one.end : one.end + 20].lstrip()
+    if after[:1] not in (",", "}", "]"):
+        return False
+    return (before.endswith(":") and before[:-1].rstrip().endswith('"')) or (is_json and before[-1:] in ("[", ","))
 
 
 def _outside(one: Finding, taken: list[tuple[int, int]], text: str) -> list[Finding]:

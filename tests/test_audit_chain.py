@@ -207,11 +207,29 @@ def test_a_cut_tail_is_found_with_a_checkpoint(attacked: tuple[Path, Callable[..
             memory.audit_verify(checkpoint=late | {"heads": []})
         with pytest.raises(InvalidValueError, match="not a checkpoint"):
             memory.audit_verify(checkpoint={"format": "another"})
+        with pytest.raises(SignatureError, match="is not signed"):
+            memory.audit_verify(checkpoint=unsigned(late) | {"heads": [], "register": None})
     with rows(path) as connection:
         connection.executescript("DELETE FROM mnemic_records; DELETE FROM mnemic_streams;")
     with opened() as memory:
         assert memory.audit_verify().intact, "nothing is left that could tell"
         assert len(memory.audit_verify(checkpoint=late).problems) == 3
+
+
+def unsigned(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in checkpoint.items() if name != "signature"}
+
+
+def test_an_unsigned_checkpoint_is_noted_where_the_key_is_in_the_store() -> None:
+    with mnemic.open("memory://", audit=True, embedder=None) as memory:
+        fill(memory)
+        checkpoint = unsigned(memory.audit_checkpoint())
+        verified = memory.audit_verify(checkpoint=checkpoint)
+        assert verified.intact
+        assert "the checkpoint is not signed" in verified.notes[0].message
+        for missing in ("heads", "register", "time"):
+            with pytest.raises(InvalidValueError, match=f"not a checkpoint.*{missing}"):
+                memory.audit_verify(checkpoint={name: checkpoint[name] for name in checkpoint if name != missing})
 
 
 def rewrite(path: Path, secret: SigningKey, *, pretending: bool) -> None:

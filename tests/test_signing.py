@@ -48,6 +48,9 @@ def test_another_key_is_not_trusted() -> None:
     verify_signature(signed)
     with pytest.raises(SignatureError, match="not trusted"):
         verify_signature(signed, [SigningKey(KEY).fingerprint])
+    for nobody in ([], [""]):
+        with pytest.raises(SignatureError, match="not trusted"):
+            verify_signature(signed, nobody)
 
 
 def test_keys_come_from_bytes_files_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

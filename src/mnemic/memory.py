@@ -430,7 +430,7 @@ class AsyncMemory:
 
         A `checkpoint` that `audit_checkpoint` returned earlier, and that was kept elsewhere, also shows that no entries
         were cut off at the end. Raises InvalidValueError for something that is not a checkpoint, SignatureError for
-        one that was changed.
+        one that was changed, or is not signed although a signing key is given.
         """
         path = self._reach(_scope_of(scope), "admin")
         chain = self._logged().chain

@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from hmac import compare_digest, digest
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import json
@@ -26,6 +27,7 @@ __all__ = [
     "SIGNATURE",
     "SigningKey",
     "SigningKeys",
+    "can_sign",
     "canonical",
     "read_signing_keys",
     "signing_keys",
@@ -121,6 +123,11 @@ def read_signing_keys(files: Sequence[str], variables: Sequence[str]) -> list[Si
     return [*map(SigningKey.from_file, files), *map(SigningKey.from_environment, variables)] or None
 
 
+def can_sign() -> bool:
+    """Return whether signatures are possible: whether `mnemic[encryption]` is installed."""
+    return find_spec("cryptography") is not None
+
+
 def canonical(document: Any) -> bytes:
     """Return a document as canonical JSON, equal for equal documents."""
     return _canonical(document)
@@ -131,10 +138,10 @@ def fingerprint_of(public_key: str) -> str:
     return sha256(b64decode(public_key)).hexdigest()
 
 
-def verify_signature(document: Mapping[str, Any], trusted: Collection[str] = ()) -> str:
+def verify_signature(document: Mapping[str, Any], trusted: Collection[str] | None = None) -> str:
     """Check the signature of a document; return the fingerprint of its key.
 
-    `trusted` has public keys or fingerprints; without any, only the document itself is checked: anyone can sign with
+    `trusted` has public keys or fingerprints; with None, only the document itself is checked: anyone can sign with
     a new key. Raises SignatureError if the document was not signed, was changed, or has a key that is not trusted;
     MissingExtraError without `mnemic[encryption]`.
     """
@@ -158,7 +165,7 @@ def verify_signature(document: Mapping[str, Any], trusted: Collection[str] = ())
     except InvalidSignature:
         raise SignatureError("the document was changed after it was signed, or signed with another key") from None
     found = sha256(public).hexdigest()
-    if trusted and not any(_same(name, public, found) for name in trusted):
+    if trusted is not None and not any(_same(name, public, found) for name in trusted):
         raise SignatureError(f"the document is signed with a key that is not trusted: {found}")
     return found
 

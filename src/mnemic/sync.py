@@ -780,7 +780,7 @@ class Memory:
 
         A `checkpoint` that `audit_checkpoint` returned earlier, and that was kept elsewhere, also shows that no entries
         were cut off at the end. Raises InvalidValueError for something that is not a checkpoint, SignatureError for
-        one that was changed.
+        one that was changed, or is not signed although a signing key is given.
         """
         return self._driver.run(self._async.audit_verify(scope, checkpoint=checkpoint))
 

@@ -105,10 +105,10 @@ class ErasureCertificate(Value, frozen=True, kw_only=True):
         """The SHA-256 of everything but the signature, to quote it elsewhere."""
         return sha256(canonical({**self.to_dict(), SIGNATURE: None})).hexdigest()
 
-    def verify(self, *, trusted: Collection[str] = ()) -> str:
+    def verify(self, *, trusted: Collection[str] | None = None) -> str:
         """Check the signature; return the fingerprint of its key.
 
-        `trusted` are public keys or fingerprints; without any, anyone may have signed it. Raises SignatureError if it
+        `trusted` are public keys or fingerprints; with None, anyone may have signed it. Raises SignatureError if it
         was not signed, was changed, or has another key.
         """
         return verify_certificate(self.to_dict(), trusted=trusted)
@@ -180,7 +180,7 @@ async def finish(store: Store, certificate: ErasureCertificate) -> ErasureCertif
     return await signed(store, made)
 
 
-def verify_certificate(document: Any, *, trusted: Collection[str] = ()) -> str:
+def verify_certificate(document: Any, *, trusted: Collection[str] | None = None) -> str:
     """Check a certificate, as JSON; return the fingerprint of the key that signed it.
 
     Raises InvalidValueError if it is none, SignatureError if it was not signed, was changed, or has a key that is not

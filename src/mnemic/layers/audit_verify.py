@@ -16,7 +16,7 @@ from msgspec import Struct, ValidationError, convert, field
 from ..checks import shown
 from ..errors import InvalidValueError, MissingExtraError, SignatureError
 from ..records import AUDIT_KIND, CHAINS_KIND, Record, ScopePath, Stream, Value
-from ..signing import SIGNATURE, verify_signature
+from ..signing import SIGNATURE, can_sign, verify_signature
 from ..store.protocol import all_streams, scan_all
 from ..store.query import Scan, StreamScan
 from .audit_chain import REGISTER, ChainLayer
@@ -64,7 +64,8 @@ class AuditCheckpoint(Struct, frozen=True, kw_only=True):
     format: str
     time: datetime
     heads: list[tuple[str, int, str]]
-    register: tuple[str, int, str] | None = None
+    register: tuple[str, int, str] | None
+    signed: bool
 
 
 class _Register(Struct):
@@ -125,6 +126,8 @@ class AuditVerifier:
         """Verify the register and the chains."""
         keys = [ChainKey(key) for key in await self._layer.keys.keys()]
         self._keys = {key.id: key.secret for key in keys}
+        if self._checkpoint is not None and not self._checkpoint.signed:
+            self._note(REGISTER, "the checkpoint is not signed: what it says could have been changed or removed")
         register, _ = await self._register()
         outside: dict[str, dict[int, str]] = {}
         for chain, number, link in self._checkpoint.heads if self._checkpoint is not None else ():
@@ -314,15 +317,15 @@ async def make_checkpoint(layer: ChainLayer) -> dict[str, Any]:
 
 
 async def read_checkpoint(layer: ChainLayer, document: object) -> AuditCheckpoint:
-    """Return the checkpoint in a document; raises InvalidValueError, or SignatureError if it was changed."""
+    """Return the checkpoint in a document; raises InvalidValueError, or SignatureError if it may have been changed."""
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise InvalidValueError(f"this is not a checkpoint of an audit log: {shown(document)}")
-    if SIGNATURE in document:
-        trusted = [key.public_key for key in await layer.keys.keys()]
-        if not trusted:
-            raise SignatureError("the checkpoint is signed with a key that this store does not have")
-        verify_signature(document, trusted)
+    signed = SIGNATURE in document
+    if signed:
+        verify_signature(document, [key.public_key for key in await layer.keys.keys()])
+    elif layer.keys.given and can_sign():
+        raise SignatureError("the checkpoint is not signed, although there is a signing key: it may have been changed")
     try:
-        return convert({name: value for name, value in document.items() if name != SIGNATURE}, AuditCheckpoint)
+        return convert({**document, "signed": signed}, AuditCheckpoint)
     except ValidationError as error:
         raise InvalidValueError(f"this is not a checkpoint of an audit log: {error}") from None

@@ -13,7 +13,7 @@ from layered import KEY
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import StoreUnavailableError
 from mnemic.layers.audit import AuditLayer
-from mnemic.layers.audit_names import drop_names
+from mnemic.layers.audit_names import DroppedNames, drop_names
 from mnemic.layers.audit_verify import AuditVerifier
 from mnemic.layers.layer import Layer
 from mnemic.records import Record, ScopePath
@@ -23,8 +23,8 @@ ALICE = ScopePath("acme/alice@example.com")
 
 
 def dropped(memory: mnemic.Memory, scope: ScopePath = ALICE, *names: str) -> int:
-    done: int = memory._driver.run(drop_names(memory._async._store, scope, names, "certificate-1"))
-    return done
+    done: DroppedNames = memory._driver.run(drop_names(memory._async._store, scope, names, "certificate-1"))
+    return done.entries
 
 
 @pytest.mark.parametrize("mode", ["same", "separate", "encrypted"])
@@ -49,7 +49,11 @@ def test_names_are_erased_and_the_chains_verify(mode: str, tmp_path: Path) -> No
         verified = memory.audit_verify(checkpoint=checkpoint)
         assert (verified.problems, verified.notes) == ([], [])
         trail_now = memory.audit_trail()
-        assert len(trail_now) == before
+        added = [entry for entry in trail_now if entry.kind == "audit"]
+        assert {(entry.operation, entry.actor, entry.key) for entry in added} == {
+            ("purge", "privacy officer", "certificate-1")
+        }
+        assert len(trail_now) - len(added) == before
         assert memory.audit_trail("acme/alice@example.com") == []
         assert {entry.scope.segments[0] for entry in trail_now} == {"acme"}
         assert [entry.key for entry in memory.audit_trail("acme/bob")] == [None, "own"]

@@ -293,11 +293,15 @@ class Erasure:
         if needs:
             left = Unreached(what="names in the audit log", until="until they are erased", finish=f"erase with {needs}")
             self._unreached.append(left)
-        return (
-            0
-            if needs is not None
-            else await drop_names(self._inner, self._scope, self._names, certificate=self._certificate.id)
-        )
+        if needs is not None:
+            return 0
+        dropped = await drop_names(self._inner, self._scope, self._names, certificate=self._certificate.id)
+        for one in dropped.damaged:
+            where = "" if self._pseudonym is not None else f" of {one.scope.path or 'the register of logs'}"
+            what = f"entry {one.number}{where} in the audit log, which cannot be read"
+            finish = "mend or remove the entry, then erase again"
+            self._unreached.append(Unreached(what=what, until="until it is removed", finish=finish))
+        return dropped.entries
 
     def _name_outside(self) -> None:
         """Name what a restricted memory cannot look at."""

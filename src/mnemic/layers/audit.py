@@ -9,11 +9,11 @@ until it is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from hmac import digest
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -54,9 +54,12 @@ from ..store.query import (
 )
 from .audit_chain import ChainLayer, new_entry, put_entry
 from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
+from .audit_reading import ReadableEntries
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan, layers_of
 from .redact import redact_text
+
+Result = TypeVar("Result")
 
 HIDDEN = (*AUDIT_KINDS, SIGNING_KIND)
 """Kinds that are neither read nor written through this layer."""
@@ -180,9 +183,12 @@ class AuditLayer(Layer):
         **fields: str | None,
     ) -> list[AuditEntry]:
         """Return the entries of a scope and below that have these fields and times, oldest first."""
-        records = scan_all(self.chain, await self._scan(scope, since, until, fields))
-        found = [to_entry(record) async for record in records if _has_flag(record, flag)]
-        return sorted(found, key=lambda entry: entry.time)
+        scan = await self._scan(scope, since, until, fields)
+
+        async def read(store: Store) -> list[AuditEntry]:
+            return [to_entry(record) async for record in scan_all(store, scan) if _has_flag(record, flag)]
+
+        return sorted(await self._around_damage(read), key=lambda entry: entry.time)
 
     async def page(
         self,
@@ -198,8 +204,21 @@ class AuditLayer(Layer):
         """Return a page of such entries, newest first; raises InvalidValueError for an invalid cursor."""
         scan = await self._scan(scope, since, until, fields)
         scan = replace(scan, limit=check_count(limit, "limit", least=1), cursor=cursor)
-        page = await newest(self.chain, scan, lambda record: _has_flag(record, flag))
-        return AuditPage(entries=[to_entry(record) for record in page.items], cursor=page.cursor)
+
+        async def read(store: Store) -> AuditPage:
+            page = await newest(store, scan, lambda record: _has_flag(record, flag))
+            return AuditPage(entries=[to_entry(record) for record in page.items], cursor=page.cursor)
+
+        return await self._around_damage(read)
+
+    async def _around_damage(self, read: Callable[[Store], Awaitable[Result]]) -> Result:
+        """Read the log; if it has damaged entries, then again without them, which takes longer."""
+        try:
+            return await read(self.chain)
+        except StoreError as error:
+            if error.retry:
+                raise
+            return await read(ReadableEntries(self.chain))
 
     async def _scan(
         self, scope: ScopePath, since: datetime | None, until: datetime | None, fields: Mapping[str, str | None]
@@ -221,6 +240,12 @@ class AuditLayer(Layer):
         """Load the key of the pseudonyms, if the log has them."""
         if self._audit.pseudonyms and self._pseudonym_key is None:
             self._pseudonym_key = (await self.chain.keys.key()).derive("audit pseudonyms")
+
+    async def stored_actor(self) -> dict[str, str]:
+        """Return who acts now, as an entry names them."""
+        await self._prepare()
+        names = self._default_actor | current_actor()
+        return {field: self._pseudonym(name) for field, name in names.items()}
 
     async def stored_names(self, name: str) -> tuple[str, ...]:
         """Return the forms in which a name can be stored: itself and its pseudonym."""
@@ -309,8 +334,12 @@ class AuditLayer(Layer):
         assert isinstance(op, Put)
         data: Any = op.record.data
         where = (Condition(f"data.{SALT}", "eq", data[SALT]),)
-        records = scan_all(self.chain, Scan(scope=op.record.scope, kinds=(AUDIT_KIND,), where=where))
-        return bool([record async for record in records])
+        scan = Scan(scope=op.record.scope, kinds=(AUDIT_KIND,), where=where)
+
+        async def read(store: Store) -> bool:
+            return bool([record async for record in scan_all(store, scan)])
+
+        return await self._around_damage(read)
 
 
 def actor_of(store: Store) -> dict[str, str]:
@@ -325,7 +354,7 @@ async def _without_entries(records: Sequence[Record]) -> list[Record | None]:
 
 def _has_flag(record: Record, flag: str | None) -> bool:
     data: Any = record.data
-    return flag is None or flag in data.get("flags", ())
+    return flag is None or (isinstance(data, dict) and flag in data.get("flags", ()))
 
 
 def _logged(ops: Sequence[Op]) -> list[tuple[int, Op]]:

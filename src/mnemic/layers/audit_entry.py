@@ -79,8 +79,9 @@ class AuditPage(Value, frozen=True, kw_only=True):
 def to_entry(record: Record) -> AuditEntry:
     """Return the entry in a stored record; raises UnreadableStoreError if it holds none."""
     data: Any = record.data
-    assert record.created is not None
     try:
+        if record.created is None:
+            raise TypeError("it has no time")
         given = {name: value for name, value in data.items() if name in _SHOWN}
         return AuditEntry(time=record.created, scope=record.scope, number=number_of(record) or 0, **given)
     except (AttributeError, TypeError) as error:

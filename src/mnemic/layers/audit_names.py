@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from ..checks import check_names
-from ..errors import ConflictError
+from ..errors import ConflictError, StoreError
 from ..records import AUDIT_KIND, CHAINS_KIND, Record, ScopePath, Stream
+from ..store.matching import matches
 from ..store.protocol import Store, all_streams, scan_all, scan_pages
 from ..store.query import Condition, Expect, Purge, Put, Scan, StreamScan, Touch, Write
 from .audit import AuditLayer
 from .audit_chain import REGISTER, ChainLayer
 from .audit_entry import SALT, Head, number_of, without_names
-from .audit_settings import current_actor
+from .audit_reading import Damaged, entries_around
 from .layer import Layer
 
 NAMELESS = "~"
@@ -37,39 +40,62 @@ def audit_layer(store: Store) -> AuditLayer | None:
     return None
 
 
-async def drop_names(store: Store, scope: ScopePath, names: Sequence[str] = (), certificate: str | None = None) -> int:
-    """Remove the names in the audit log of a scope and below; return how many entries had some.
+class DroppedNames(Struct, frozen=True):
+    """How many entries had names that were removed, and the entries that could not be read, which keep theirs."""
+
+    entries: int = 0
+    damaged: Sequence[Damaged] = ()
+
+
+async def drop_names(
+    store: Store, scope: ScopePath, names: Sequence[str] = (), certificate: str | None = None
+) -> DroppedNames:
+    """Remove the names in the audit log of a scope and below.
 
     Entries of other scopes lose their names if their actor, session or address is one of `names`. `certificate` is the
-    id of the certificate of the erasure, which the register notes. Does nothing without an audit log.
+    id of the certificate of the erasure, which the register notes. Who erases is named by an entry that is added after
+    the others. A log with a damaged entry stays in its scope. Does nothing without an audit log.
     """
     layer = audit_layer(store)
     if layer is None:
-        return 0
+        return DroppedNames()
     given = [one for name in check_names(names, "name") for one in await layer.stored_names(name)]
-    erasure = _NameErasure(layer.chain, certificate)
+    actor = {field: name for field, name in (await layer.stored_actor()).items() if name not in given}
+    erasure = _NameErasure(layer.chain, actor, certificate)
     streams = StreamScan(scope=scope, kinds=(AUDIT_KIND,), empty=True)
     for stream in [stream async for stream in all_streams(layer.chain, streams)]:
         if not stream.scope.name.startswith(NAMELESS):
             await erasure.move(stream, scope)
     if given:
         await erasure.elsewhere(given)
-    return erasure.erased
+    return DroppedNames(erasure.erased, erasure.damaged)
 
 
 class _NameErasure:
     """One erasure; it writes to the store below the chains, which would number what it writes."""
 
-    def __init__(self, chain: ChainLayer, certificate: str | None) -> None:
+    def __init__(self, chain: ChainLayer, actor: dict[str, str], certificate: str | None) -> None:
         self._chain = chain
         self._store: Store = chain._below
-        self._fields: dict[str, Any] = {"operation": "erase", **current_actor()}
+        self._actor = actor
+        self._fields: dict[str, Any] = {"operation": "erase", **actor}
+        self._entry: dict[str, Any] = {"operation": "purge", "kind": AUDIT_KIND, **actor}
         if certificate is not None:
-            self._fields["certificate"] = certificate
+            self._fields["certificate"] = self._entry["key"] = certificate
         self.erased = 0
+        self.damaged: list[Damaged] = []
 
     async def move(self, stream: Stream, erased: ScopePath) -> None:
-        """Move a chain to a scope without a name."""
+        """Move a chain to a scope without a name; one with a damaged entry loses its names in its place."""
+        entries = entries_around(self._chain, stream.scope)
+        if damaged := [one async for one in entries if isinstance(one, Damaged)]:
+            self.damaged += damaged
+            if (head := Head.parse(stream.settings)) is not None:
+                entries = entries_around(self._chain, stream.scope)
+                named = [one async for one in entries if isinstance(one, Record) and _has_names(one)]
+                await self._in_place(head.chain, named)
+                await self._add_entry(head, stream.scope)
+            return
         while (head := await self._chain.stored_head(stream.scope, AUDIT_KIND)) is not None:
             target = erased.parent / f"{NAMELESS}{head.chain}"
             await self._chain.append(REGISTER, CHAINS_KIND, [self._fields | {"heads": [head.shown]}])
@@ -85,17 +111,35 @@ class _NameErasure:
             except ConflictError:
                 self.erased = before  # continued meanwhile
                 continue
+            await self._add_entry(head, target)
             return
+
+    async def _add_entry(self, head: Head, scope: ScopePath) -> None:
+        """Add the entry of the erasure itself, which names who erased; not before the chain has its last place."""
+        if not self._actor:
+            return
+        await self._chain.append(scope, AUDIT_KIND, [self._entry])
+        if head.number == head.begun:
+            await self._forget_scope(head)  # the register has noted the chain a second time
 
     async def elsewhere(self, names: Sequence[str]) -> None:
         """Remove the names of entries in other chains, in their place."""
         streams = StreamScan(scope=ScopePath(), kinds=(AUDIT_KIND,))
         for stream in [stream async for stream in all_streams(self._chain, streams)]:
             found: dict[str, Record] = {}
-            for name in NAMED_BY:
-                where = (Condition(f"data.{name}", "in", tuple(names)),)
-                scan = Scan(scope=stream.scope, kinds=(AUDIT_KIND,), where=where)
-                found |= {record.key: record async for record in scan_all(self._chain, scan)}
+            where = [Condition(f"data.{name}", "in", tuple(names)) for name in NAMED_BY]
+            try:
+                for one in where:
+                    scan = Scan(scope=stream.scope, kinds=(AUDIT_KIND,), where=(one,))
+                    found |= {record.key: record async for record in scan_all(self._chain, scan)}
+            except StoreError as error:
+                if error.retry:
+                    raise
+                async for entry in entries_around(self._chain, stream.scope):
+                    if isinstance(entry, Damaged):
+                        self.damaged += [entry] if entry not in self.damaged else []
+                    elif any(matches(entry, (one,)) for one in where):
+                        found[entry.key] = entry
             head = Head.parse(stream.settings)
             if found and head is not None:
                 await self._in_place(head.chain, list(found.values()))
@@ -103,11 +147,12 @@ class _NameErasure:
     async def _forget_scope(self, head: Head) -> None:
         """Remove the name of the scope of a chain from the register."""
         register = await self._chain.stored_head(REGISTER, CHAINS_KIND)
-        notes = [
-            record
-            async for record in scan_all(self._chain, Scan(scope=REGISTER, kinds=(CHAINS_KIND,)))
-            if _begins(record, head.chain)
-        ]
+        notes = []
+        async for record in entries_around(self._chain, REGISTER, CHAINS_KIND):
+            if isinstance(record, Damaged):
+                self.damaged += [record] if record not in self.damaged else []
+            elif _begins(record, head.chain):
+                notes.append(record)
         if register is not None and notes:
             await self._in_place(register.chain, notes)
 
@@ -127,5 +172,6 @@ def _has_names(record: Record) -> bool:
 
 def _begins(record: Record, chain: str) -> bool:
     data: Any = record.data
-    begins = data["operation"] == "begin" and any(one[0] == chain for one in data["heads"])
-    return bool(begins) and _has_names(record)
+    if not _has_names(record) or data.get("operation") != "begin":
+        return False
+    return any(isinstance(one, list | tuple) and chain in one[:1] for one in data.get("heads", ()))

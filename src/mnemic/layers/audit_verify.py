@@ -17,10 +17,11 @@ from ..checks import shown
 from ..errors import InvalidValueError, MissingExtraError, SignatureError
 from ..records import AUDIT_KIND, CHAINS_KIND, Record, ScopePath, Stream, Value
 from ..signing import SIGNATURE, can_sign, verify_signature
-from ..store.protocol import all_streams, scan_all
-from ..store.query import Scan, StreamScan
+from ..store.protocol import all_streams
+from ..store.query import StreamScan
 from .audit_chain import REGISTER, ChainLayer
 from .audit_entry import BEGUN, LINK, NAMES, NAMES_HASH, SALT, SIGNED, ChainKey, Head, link_of, names_hash, number_of
+from .audit_reading import Damaged, entries_around
 
 FORMAT = "mnemic audit checkpoint 1"
 UNKNOWN_KEY = "and perhaps others are linked with the key"
@@ -192,8 +193,12 @@ class AuditVerifier:
         unnamed: list[int] = []
         where = "of the register of chains " if kind == CHAINS_KIND else ""
         wanted = {**expected} if head is None else {**expected, head.number: head.link}
-        async for record in scan_all(self._layer, Scan(scope=scope, kinds=(kind,))):
+        async for record in entries_around(self._layer, scope, kind):
             self._entries += kind == AUDIT_KIND
+            if isinstance(record, Damaged):
+                walk.last, before = walk.last + 1, None
+                self._problem(scope, f"{where}cannot be read", walk.last)
+                continue
             data: Any = record.data if isinstance(record.data, dict) else {}
             number = number_of(record)
             if number is None or not isinstance(data.get(LINK), str):

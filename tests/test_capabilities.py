@@ -47,7 +47,7 @@ def test_the_table_says_what_is_documented() -> None:
     nearest = ["atomic", "durable", "nearest", "records", "shared"]
     assert declared == {
         "memory": ["atomic", "records"], "sqlite": server,
-        "postgresql": nearest, "postgresql-plain": server,
+        "postgresql": nearest, "postgresql-confined": nearest, "postgresql-plain": server,
         "redis7": server, "redis8": nearest, "valkey": server, "valkey-cluster": server,
         "dynamodb": server, "dynamodb-hash": server, "dynamodb-moto": server,
         "s3": server, "s3-moto": server,

@@ -216,7 +216,7 @@ class Redactor:
         if isinstance(value, dict) and depth:
             changed: dict[str, Any] = {}
             for key, item in value.items():
-                new = self.text(key, into)
+                new = self.text(key, into) if isinstance(key, str) else key  # what is not JSON is refused later
                 while new in changed or (new != key and new in value):
                     new += " +"  # two names that are masked alike stay two
                 changed[new] = self.value(item, into, key, depth - 1)

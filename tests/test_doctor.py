@@ -29,6 +29,7 @@ from mnemic.backends.sqlite import diagnosis
 from mnemic.cli import main
 from mnemic.doctor import Examination, examine
 from mnemic.records import FACT, MESSAGE, Record, ScopePath
+from mnemic.salvage import salvage
 from mnemic.store import registry
 from mnemic.store.query import Put, Write
 from mnemic.store.registry import Backend
@@ -546,6 +547,9 @@ def test_records_that_were_written_with_the_old_key_after_a_rotation(path: Path)
     assert problem.code == "unknown_key"
     assert "mnemic rotate --key-file NEW --key-file OTHER" in problem.repair
     assert found.read == 203
+    with pytest.raises(mnemic.DecryptionError, match="give that key too"):
+        asyncio.run(salvage(url, f"sqlite:///{path.with_name('saved.db')}", new))
+    assert not path.with_name("saved.db").exists()
     with mnemic.open(url, encryption_key=[new, KEY]) as memory:
         memory.rotate()
     assert codes(url, new) == []

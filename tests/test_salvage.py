@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +24,7 @@ import mnemic
 from attack import ROUNDS
 from layered import KEY
 from mnemic.backends.sqlite.pages import PageFile
+from mnemic.cli import main
 from mnemic.records import Record, Ref, ScopePath, digest
 from mnemic.salvage import Salvaged, salvage
 from mnemic.store import registry
@@ -172,6 +176,75 @@ def test_what_is_in_the_log_is_saved_up_to_its_damage(path: Path) -> None:
     assert done is not None
     assert "the write-ahead log is filled with zeros" in done.remarks
     assert saved.keys() == originals(None).keys()
+
+
+def test_expired_records_are_not_lost(path: Path) -> None:
+    now = datetime.now(UTC)
+    with mnemic.open(f"sqlite:///{path}", history=timedelta(days=1), clock=lambda: now - timedelta(days=2)) as memory:
+        memory.scope("acme").remember("a parcel comes", ttl=timedelta(hours=1))
+        for n in range(3):
+            memory.scope("acme").notes.write("plan", n)
+    done, saved = saved_from(path)
+    assert done is not None
+    assert done.complete
+    assert len(saved) == len(originals(None)) + 1
+
+
+def test_a_truncated_file_is_said_to_have_lost_an_unknown_number(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    done, _ = saved_from(path)
+    assert done is not None
+    assert done.uncounted
+    assert not done.complete
+    assert any(remark.startswith("the file is truncated") for remark in done.remarks)
+
+
+def test_a_stream_without_its_row_is_said_to_have_lost_an_unknown_number(path: Path) -> None:
+    overwrite(path, (root_of(path, "mnemic_streams") - 1) * PAGE, bytes(PAGE))
+    done, saved = saved_from(path)
+    assert done is not None
+    assert done.uncounted
+    assert saved.keys() == originals(None).keys()
+    assert "the settings and the number of records of the memory stream of 'acme/alice' are lost: 60 were found" in (
+        done.remarks
+    )
+    target = path.with_name("again.db")
+    shown = CliRunner().invoke(main, ["doctor", "--store", str(path), "--salvage", str(target)])
+    assert shown.exit_code == 1
+    assert "an unknown number of records lost" in shown.output
+
+
+def test_a_salvage_that_fails_leaves_no_target(tmp_path: Path) -> None:
+    path, target = tmp_path / "memory.db", tmp_path / "saved.db"
+    path.write_bytes(stored(KEY))
+    with pytest.raises(mnemic.DecryptionError, match=r"memory\.db.*key [0-9a-f]{8}, which was not given"):
+        asyncio.run(salvage(f"sqlite:///{path}", f"sqlite:///{target}", bytes(32)))
+    missing = mnemic.Encryption(KEY, key_store=f"sqlite:///{tmp_path}/keys.db")
+    with pytest.raises(mnemic.NotFoundError, match=r"keys\.db"):
+        asyncio.run(salvage(f"sqlite:///{path}", f"sqlite:///{target}", missing))
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(salvage(f"sqlite:///{path}", f"sqlite:///{target}", KEY, progress=interrupt))
+    assert {file.name for file in tmp_path.iterdir()} == {"memory.db"}
+
+
+def test_records_whose_data_key_was_destroyed_are_left_out_and_not_lost(tmp_path: Path) -> None:
+    source, backup = f"sqlite:///{tmp_path}/memory.db", tmp_path / "backup.db"
+    keys = mnemic.Encryption(KEY, key_store=f"sqlite:///{tmp_path}/keys.db")
+    with mnemic.open(source, encryption_key=keys) as memory:
+        memory.scope("acme", "bob").remember_many(["Bob drinks coffee", "Bob drinks tea"])
+        memory.scope("acme", "eve").remember("Eve drinks tea")
+    shutil.copy(tmp_path / "memory.db", backup)
+    with mnemic.open(source, encryption_key=keys) as memory:
+        memory.scope("acme", "bob").erase()
+    done = asyncio.run(salvage(f"sqlite:///{backup}", f"sqlite:///{tmp_path}/saved.db", keys))
+    assert done.complete
+    assert (done.records, done.erased) == ({"memory": 1}, 2)
+    assert {ref.scope.path for ref in records(f"sqlite:///{tmp_path}/saved.db") if ref.kind == "memory"} == {"acme/eve"}
 
 
 def test_deleted_records_do_not_come_back(path: Path) -> None:

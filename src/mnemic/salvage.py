@@ -11,8 +11,9 @@ from .copying import as_copied
 from .doctor import INTERNAL
 from .errors import ConflictError, DecryptionError, InvalidValueError, NotFoundError, StoreError, UnreadableStoreError
 from .layers.beside import open_encrypted
-from .layers.encryption_metadata import METADATA_REF
-from .layers.master_key import EncryptionKeys
+from .layers.encryption import EncryptLayer
+from .layers.encryption_metadata import METADATA_REF, is_internal
+from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption_of
 from .recall.index_entry import USE
 from .records import ONCE_KIND, VERSION, Record, ScopePath, Stream, StreamName, Value
 from .store import registry
@@ -20,7 +21,7 @@ from .store.damage import records_around, streams_around
 from .store.diagnosis import Readable
 from .store.matching import to_cursor
 from .store.protocol import Capability, Store, is_empty
-from .store.query import Delete, Op, Scan, Touch, Write
+from .store.query import Op, Scan, StreamScan, Touch, Write
 from .store.registry import Backend, StoreURL
 
 __all__ = ["Lost", "Salvaged", "salvage"]
@@ -43,13 +44,17 @@ class Salvaged(Value, frozen=True, kw_only=True):
     records: dict[str, int]
     """Number of records that were saved, by kind, without Mnemic's own."""
     lost: list[Lost] = field(default_factory=list)
+    uncounted: bool = False
+    """Whether more may be lost than could be counted."""
+    erased: int = 0
+    """Number of records that were left out because their data key was destroyed by an erasure."""
     remarks: list[str] = field(default_factory=list)
     """Other damage, such as the settings of a session."""
 
     @property
     def complete(self) -> bool:
         """Whether nothing was lost."""
-        return not self.lost and not self.remarks
+        return not self.lost and not self.uncounted and not self.remarks
 
 
 async def salvage(
@@ -64,7 +69,8 @@ async def salvage(
     An encrypted store is saved as it is, and opened with its key; with `encryption_key`, records that do not decrypt
     are left out. Vectors are left out, and computed by the next recall. Call it while nobody else uses the source.
     Raises ConflictError if there is a store at the target, NotFoundError if there is none at the source, or nothing in
-    it can be read, and DecryptionError for a wrong key.
+    it can be read, and DecryptionError for a wrong key, or if records need another one. A file that it has begun is
+    deleted then.
     """
     from_url, backend = await registry.find_existing(source)
     to_url, into = registry.find(target)
@@ -72,18 +78,43 @@ async def salvage(
         raise ConflictError(f"there is a store at {to_url} already: name a new one")
     readable = await _readable(from_url, backend)
     assert readable.store is not None
+    opened: Store = readable.store
     try:
+        layer: EncryptLayer | None = None
+        if encryption_key is not None:
+            opened = layer = await _decrypting(readable.store, encryption_key, str(from_url))
         saved = await into.open(to_url)
+        begun = False
         try:
             if not await is_empty(saved):
                 raise ConflictError(f"there is a store at {to_url} already: name a new one")
-            return await _Salvage(readable, readable.store, saved, progress).run(
-                str(from_url), str(to_url), encryption_key
-            )
+            begun = True
+            done = await _Salvage(readable, readable.store, layer, saved, progress).run(str(from_url), str(to_url))
+            begun = False
+            return done
         finally:
             await saved.close()
+            if begun and into.remove is not None:
+                await into.remove(to_url)
     finally:
-        await readable.store.close()
+        await opened.close()
+
+
+async def _decrypting(store: Store, key: EncryptionKeys, url: str) -> EncryptLayer:
+    """Return the encryption layer over a store; raises DecryptionError if it is not encrypted, or the key is wrong."""
+    if (await store.read([METADATA_REF]))[0] is None:
+        raise DecryptionError(
+            f"{url} is not encrypted, or the record with its encryption is lost: salvage without a key"
+        )
+    if (key_store := encryption_of(key).key_store) is not None:
+        await registry.find_existing(key_store)
+    layer = await open_encrypted(store, key, url)
+    try:
+        await layer.prepare()
+    except BaseException:
+        await layer.close()
+        raise
+    return layer
 
 
 async def _readable(url: StoreURL, backend: Backend) -> Readable:
@@ -97,47 +128,59 @@ class _Salvage:
     """One salvage between two open stores."""
 
     def __init__(
-        self, readable: Readable, source: Store, target: Store, progress: Callable[[int, int], object] | None
+        self,
+        readable: Readable,
+        source: Store,
+        decrypting: EncryptLayer | None,
+        target: Store,
+        progress: Callable[[int, int], object] | None,
     ) -> None:
         self._source = source
+        self._decrypting = decrypting
         self._target = target
         self._progress = progress
         self._saved: Counter[str] = Counter()
         self._lost: Counter[StreamName] = readable.lost
         self._why: dict[StreamName, str] = dict.fromkeys(readable.lost, "their pages are damaged")
         self._remarks = list(readable.remarks)
+        self._uncounted = readable.uncounted
+        self._erased = 0
         self._total = readable.saved
 
-    async def run(self, source: str, target: str, key: EncryptionKeys | None) -> Salvaged:
-        names: list[StreamName] = []
+    async def run(self, source: str, target: str) -> Salvaged:
         for kinds in ((), (VERSION,)):
             async for stream in streams_around(self._source, kinds):
                 if isinstance(stream, StoreError):
                     name = getattr(stream, "stream", None)
                     self._remarks.append(f"a list or a state of streams is damaged: {stream}")
+                    self._uncounted = True
                     if name is not None:
-                        names.append(name)
                         await self._stream(name, None)
                 elif stream.kind != ONCE_KIND:
-                    names.append(stream.name)
                     await self._listed(stream)
         if not self._saved:
             raise NotFoundError(f"nothing could be saved from {source}: it has no records that can be read")
-        if key is not None:
-            await self._leave_out_what_does_not_decrypt(names, target, key)
         lost = [
             Lost(ScopePath(scope), kind, number, self._why.get((scope, kind), ""))
             for (scope, kind), number in sorted(self._lost.items())
             if number
         ]
         records = {kind: number for kind, number in sorted(self._saved.items()) if kind not in INTERNAL}
-        return Salvaged(source=source, target=target, records=records, lost=lost, remarks=self._remarks)
+        return Salvaged(
+            source=source, target=target, records=records, lost=lost,
+            uncounted=self._uncounted, erased=self._erased, remarks=self._remarks,
+        )  # fmt: skip
 
     async def _listed(self, stream: Stream) -> None:
         """Save a stream with its settings, and count what is missing of it."""
         missing = stream.count - await self._stream(stream.name, stream.last_seq)
         if missing > 0:
+            here = StreamScan(scope=stream.scope, kinds=(stream.kind,), below=False, empty=True)
+            now = await self._source.streams(here)
+            missing -= stream.count - sum(one.count for one in now.items)  # they have expired meanwhile
+        if missing > 0:
             self._lost[stream.name] += missing
+            self._why.setdefault(stream.name, "they are not where the store counts them")
         try:
             await self._target.write(Write((Touch.of(stream),)))
         except InvalidValueError as error:
@@ -155,7 +198,7 @@ class _Salvage:
                 read += 1
                 continue
             read += len(found)
-            await self._put(name, found)
+            await self._put(name, await self._decryptable(name, found))
             if self._progress is not None:
                 done = self._saved.total()
                 self._progress(done, max(done, self._total))
@@ -166,6 +209,8 @@ class _Salvage:
         self._why.setdefault(name, str(error))
 
     async def _put(self, name: StreamName, records: Sequence[Record]) -> None:
+        if not records:
+            return
         ops: list[Op] = []
         try:
             for record in records:
@@ -179,28 +224,21 @@ class _Salvage:
             for record in records:
                 await self._put(name, [record])
 
-    async def _leave_out_what_does_not_decrypt(
-        self, names: Sequence[StreamName], url: str, key: EncryptionKeys
-    ) -> None:
-        if (await self._target.read([METADATA_REF]))[0] is None:
-            raise DecryptionError(
-                f"{url} is not encrypted, or the record with its encryption is lost: salvage without a key"
-            )
-        layer = await open_encrypted(self._target, key, url)
-        await layer.prepare()
-        for scope, kind in names:
-            if (scope, kind) == (METADATA_REF.scope.path, METADATA_REF.kind):
-                continue
-            place = ScopePath(scope)
-            if not [one async for one in records_around(layer, place, kind) if isinstance(one, StoreError)]:
-                continue
-            async for found in records_around(self._target, place, kind):
-                assert not isinstance(found, StoreError)
-                for record in found:
-                    here = Scan(scope=place, kinds=(kind,), limit=1, cursor=to_cursor((scope, kind, record.seq - 1)))
-                    try:
-                        await layer.scan(here)
-                    except (DecryptionError, UnreadableStoreError) as error:
-                        self._lose((scope, kind), error)
-                        self._saved[kind] -= 1
-                        await self._target.write(Write((Delete(record.ref),)))
+    async def _decryptable(self, name: StreamName, records: Sequence[Record]) -> Sequence[Record]:
+        """Return those of several records in order that decrypt, all without a key, and count the others."""
+        if self._decrypting is None or is_internal(ScopePath(name[0]), name[1]):
+            return records
+        cursor = to_cursor((*name, records[0].seq - 1))
+        scan = Scan(scope=ScopePath(name[0]), kinds=(name[1],), limit=len(records), cursor=cursor)
+        try:
+            read = {record.seq for record in (await self._decrypting.scan(scan)).items}
+        except UnknownMasterKeyError as error:
+            raise DecryptionError(f"{error}: give that key too, or salvage without a key") from error
+        except (DecryptionError, UnreadableStoreError) as error:
+            if len(records) == 1:
+                self._lose(name, error)
+                return ()
+            return [one for record in records for one in await self._decryptable(name, [record])]
+        # The encryption treats records whose data key was destroyed as absent.
+        self._erased += sum(record.seq not in read for record in records)
+        return [record for record in records if record.seq in read]

@@ -63,10 +63,15 @@ def doctor(ctx: click.Context, store: StoreChoice, deep: bool, target: str | Non
 def _salvaged(saved: Salvaged) -> Iterator[str]:
     kinds = ", ".join(count(number, *NAMES.get(kind, (kind,))) for kind, number in saved.records.items())
     yield f"{count(sum(saved.records.values()), 'record')} saved in {saved.target}: {kinds}"
+    least = "at least " if saved.uncounted else ""
+    if saved.uncounted and not saved.lost:
+        yield "an unknown number of records lost"
     if saved.lost:
-        yield f"{count(sum(lost.records for lost in saved.lost), 'record')} lost:"
+        yield f"{least}{count(sum(lost.records for lost in saved.lost), 'record')} lost:"
         rows = [(lost.scope.path or "/", lost.kind, f"{lost.records:,}", lost.why) for lost in saved.lost]
         yield from table(("scope", "kind", "records", "why"), rows, left=(0, 1, 3))
+    if saved.erased:
+        yield f"{count(saved.erased, 'erased record')} left out: their data key was destroyed"
     yield from (f"also damaged: {remark}" for remark in saved.remarks)
     if saved.complete:
         yield "nothing was lost"

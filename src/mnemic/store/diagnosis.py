@@ -68,6 +68,8 @@ class Readable(Struct, kw_only=True):
     """Number of records in `store`."""
     lost: Counter[StreamName] = field(default_factory=Counter)
     """Number of records that cannot be read, by scope and kind."""
+    uncounted: bool = False
+    """Whether there may be more of these, which nothing counts any longer."""
     remarks: list[str] = field(default_factory=list)
     """Other damage."""
 

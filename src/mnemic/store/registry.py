@@ -112,7 +112,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     thread. `prepare` creates what a store needs before it can be opened, such as a table, and returns what it did.
     `exists` tells whether there is a store at the URL, if opening one would create it. `diagnose` examines a store,
     also a damaged one, and changes nothing; it is for `mnemic doctor`, which without it opens the store. `salvage`
-    returns what can still be read of a store that cannot be opened.
+    returns what can still be read of a store that cannot be opened. `remove` deletes a store that was just created,
+    where that leaves nothing behind.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
@@ -121,6 +122,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     exists: Callable[[StoreURL], Awaitable[bool]] | None = None
     diagnose: Callable[[StoreURL], Awaitable[Diagnosis]] | None = None
     salvage: Callable[[StoreURL], Awaitable[Readable]] | None = None
+    remove: Callable[[StoreURL], Awaitable[None]] | None = None
 
 
 class CompanionMaker(Struct, frozen=True, kw_only=True):

@@ -56,10 +56,18 @@ class PageFile:
         self._in_log: dict[int, int] = {}
         self.count: int = -(-self.bytes // self.size)
         self.log_damage: str | None = None
+        declared = _u32(header, 28)[0] if not self.header_is_damaged and header[24:28] == header[92:96] else 0
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size > WAL_HEADER_BYTES:
             self._log = log.open("rb")
             self._read_log(self._log)
+        here = -(-self.bytes // self.size)
+        self.missing: int = (
+            sum(number not in self._in_log for number in range(here + 1, self.count + 1))
+            if self._in_log
+            else max(0, declared - here)
+        )
+        """How many pages the database has that are neither in the file nor in its log."""
 
     def close(self) -> None:
         """Close the files."""

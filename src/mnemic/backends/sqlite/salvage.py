@@ -91,6 +91,12 @@ class _Rows:
                 self._found.remarks.append("the header of the file is damaged")
             if pages.log_damage:
                 self._found.remarks.append(pages.log_damage)
+                self._found.uncounted = True
+            if pages.missing:
+                self._found.remarks.append(
+                    f"the file is truncated: {pages.missing:,} of its pages are missing, with all that they had"
+                )
+                self._found.uncounted = True
             free = pages.free_pages()
             for number in range(1, pages.count + 1):
                 for row in pages.rows(number) if number not in free else ():
@@ -159,7 +165,6 @@ class _Rows:
         for id, name in indexed.items():
             if id not in self._streams and _is_name(*name):
                 self._streams[id] = [None, *name, *[None] * (len(_STREAM) - 3)]
-                self._found.remarks.append(f"the settings of {_shown(name)} are lost")
             elif id in self._streams and tuple(self._streams[id][1:3]) != name:
                 ours = tuple(self._streams[id][1:3])
                 self._found.remarks.append(f"{_shown(ours)} is {_shown(name)} in the index: one of them is damaged")
@@ -177,16 +182,22 @@ class _Rows:
         stream = self._streams.get(id, [None] * len(_STREAM))
         state = dict(zip(_STREAM, stream, strict=True))
         expected = self._expected(id, state, len(kept))
+        if id in self._streams and not self._is_counted(state, len(kept)):
+            self._found.uncounted = True
+            what = "the settings and the number of records" if state["count"] is None else "the number of records"
+            self._found.remarks.append(f"{what} of {_shown(name)} are lost: {len(kept):,} were found")
         if expected > len(kept):
             self._found.lost[name] += expected - len(kept)
         self._found.saved += len(kept)
         times = [row[_RECORD.index("created")] for row in kept] or [0]
+        ends = [end for row in kept if _number(end := row[_RECORD.index("expires")])]
         made: dict[str, Any] = {
             "id": id, "scope": name[0], "kind": name[1], "last_seq": max(seqs, default=0),
             "version": max((row[3] for row in kept), default=0), "count": len(kept),
             "weight": sum(row[_RECORD.index("weight")] for row in kept),
             "created": _time(state["created"], min(times)), "updated": _time(state["updated"], max(times)),
             "settings": state["settings"] if isinstance(state["settings"], str) else None,
+            "soonest": min(ends, default=None),
         }  # fmt: skip
         if _number(state["ttl"]) and _number(state["expires"]) and state["expires"] == made["updated"] + state["ttl"]:
             made |= {"ttl": state["ttl"], "expires": state["expires"]}
@@ -214,11 +225,17 @@ class _Rows:
         self._found.remarks.append(
             f"a scope of {len(rows):,} records has lost its name: they are in {SALVAGED}/stream-{id}"
         )
+        self._found.uncounted = True
         return f"{SALVAGED}/stream-{id}", _kind_of(rows)
+
+    def _is_counted(self, state: dict[str, Any], kept: int) -> bool:
+        """Return whether the row of a stream tells a possible number of records."""
+        count, last_seq = state["count"], state["last_seq"]
+        return _number(count) and _number(last_seq) and kept <= count <= last_seq
 
     def _expected(self, id: int, state: dict[str, Any], kept: int) -> int:
         """Return how many records a stream had, as its row says, or else its indexes."""
-        if _number(state["count"]) and _number(state["last_seq"]) and kept <= state["count"] <= state["last_seq"]:
+        if self._is_counted(state, kept):
             return int(state["count"])
         listed = [
             int(self._raw.execute(f"SELECT count(DISTINCT id) FROM {by} WHERE stream_id = ?", (id,)).fetchone()[0])

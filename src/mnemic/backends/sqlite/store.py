@@ -320,6 +320,13 @@ async def _exists(url: StoreURL) -> bool:
     return SqliteFile(url).exists()
 
 
+async def _remove(url: StoreURL) -> None:
+    path = SqliteFile(url).path
+    for end in ("", "-wal", "-shm"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+
+
 BACKEND = Backend(
-    open=open_sqlite, inline=True, exists=_exists, diagnose=diagnosed_by(__package__), salvage=salvaged_by(__package__)
-)
+    open=open_sqlite, inline=True, exists=_exists, remove=_remove,
+    diagnose=diagnosed_by(__package__), salvage=salvaged_by(__package__),
+)  # fmt: skip

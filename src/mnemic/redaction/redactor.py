@@ -219,7 +219,7 @@ class Redactor:
                 new = self.text(key, into) if isinstance(key, str) else key  # what is not JSON is refused later
                 while new in changed or (new != key and new in value):
                     new += " +"  # two names that are masked alike stay two
-                changed[new] = self.value(item, into, key, depth - 1)
+                changed[new] = self.value(item, into, key if isinstance(key, str) else "", depth - 1)
             return changed
         return value
 

@@ -244,6 +244,32 @@ def test_forget_by_id_and_by_filter(run: Run) -> None:
     assert "is not a time" in run("forget", "acme", "--since", "soon", code=2).stderr
 
 
+def test_an_erasure_that_was_interrupted_late_is_finished_on_the_command_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def dies(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, mnemic.open("sqlite:///agent.db", audit=True) as memory:
+        memory.scope("acme", "alice").remember("more")
+        patch.setattr("mnemic.features.erasure.drop_names", dies)
+        with pytest.raises(KeyboardInterrupt):
+            memory.scope("acme", "alice").erase()
+    assert parsed(run("erase", "acme/alice", "--dry-run", "--json"))["records"] == 0
+    run("erase", "acme/alice", "--yes", "--certificate", "c.json")
+    made = mnemic.ErasureCertificate.load(tmp_path / "c.json")
+    assert [one.records for one in made.interrupted] == [8]
+    assert made.complete
+    assert b"acme/alice" not in (tmp_path / "agent.db").read_bytes()
+    run("erase", "acme/alice", "--yes", code=1)
+
+
+@pytest.mark.parametrize("path", [".", "missing/c.json", "agent.db"])
+def test_nothing_is_erased_if_the_certificate_cannot_be_written(run: Run, path: str) -> None:
+    run("erase", "acme/alice", "--yes", "--certificate", path, code=1)
+    assert parsed(run("erase", "acme/alice", "--dry-run", "--json"))["records"] == 7
+
+
 def test_erase_counts_asks_and_erases(run: Run) -> None:
     counted = parsed(run("erase", "acme/alice", "--dry-run", "--json"))
     assert (counted["scope"], counted["records"], counted["dry_run"]) == ("acme/alice", 7, True)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import mnemic
 from layered import HOSTILE, KEY
 from mnemic import ErasureCertificate, Message
-from mnemic.errors import InvalidValueError, SignatureError
+from mnemic.errors import InvalidValueError, NotFoundError, SignatureError
 from mnemic.features.settings import known_session
 from mnemic.records import Record, ScopePath
 from mnemic.store.query import Scan
@@ -317,7 +317,9 @@ def test_a_subject_gets_everything_about_them(tmp_path: Path) -> None:
         done = alice.subject_export(path)
         assert (done.elsewhere, done.records, done.audit > 5) == (1, RECORDS, True)
         assert memory.restricted("acme/alice").scope("acme", "alice").subject_export(path).audit == 0
-        assert memory.restricted("acme/bob").scope("acme", "alice").subject_export(tmp_path / "x.zip").records == 0
+        with pytest.raises(NotFoundError, match="nothing is stored about the scope 'acme/alice'"):
+            memory.restricted("acme/bob").scope("acme", "alice").subject_export(tmp_path / "x.zip")
+        assert not (tmp_path / "x.zip").exists()
         assert alice.subject_export(path) == done
     with ZipFile(path) as archive:
         names = archive.namelist()

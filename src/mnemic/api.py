@@ -41,7 +41,7 @@ from .features.certificate import (
     verify_certificate,
 )
 from .features.context import Context
-from .features.erasure import Rebuild
+from .features.erasure_derived import Rebuild
 from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten

@@ -61,6 +61,16 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     _sync_folder(target.parent)
 
 
+class _CheckedError(MnemicError):
+    """Ends a check, and leaves the file as it was."""
+
+
+def check_writable(path: str | PathLike[str]) -> None:
+    """Check that a file can be written, before what it is to report is done; raises as `replacing` does."""
+    with suppress(_CheckedError), replacing(path):
+        raise _CheckedError
+
+
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Create a folder atomically: an error leaves none. Only its owner can read it.

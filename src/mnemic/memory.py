@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
-from .features.erasure import compact
+from .features.erasure import Erasing, compact
 from .features.export import Exported, FileOrPath
 from .features.holds import release_ended
 from .features.importing import Imported
@@ -244,12 +244,16 @@ class AsyncMemory:
         """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
 
         It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
-        certificate of another store, or of a dry run, SignatureError for one that was changed or not signed here.
+        certificate of another store or of a dry run, and for a store on a server; SignatureError for a certificate that
+        was changed or not signed here.
         """
         require_whole(self._store, "finish_erasure")
         if not isinstance(certificate, ErasureCertificate):
             raise InvalidValueError(f"finish_erasure takes the certificate of an erasure, not {shown(certificate)}")
-        if certificate.store != Origin(self.url).id or certificate.dry_run:
+        if isinstance(self._backend, Erasing):
+            raise InvalidValueError("the server has erased this: run mnemic erase --finish there, on its store")
+        # Those of restricted memories do not name the store.
+        if certificate.store not in ("", Origin(self.url).id) or certificate.dry_run:
             raise InvalidValueError(f"the certificate is of an erasure in {certificate.store!r}, or of a dry run")
         return await finish(self._store, certificate)
 

@@ -14,7 +14,8 @@ from .errors import InvalidValueError, NotFoundError
 from .features.as_of import as_of_store
 from .features.certificate import ErasureCertificate
 from .features.context import Context, build_context
-from .features.erasure import Erasure, Rebuild
+from .features.erasure import Erasure
+from .features.erasure_derived import Rebuild
 from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
@@ -467,8 +468,8 @@ class AsyncScope:
         other sources. `archives` are URLs of other stores that `forget` filled. The audit log keeps what was done, and
         loses the names, unless `keep_audit_names` is true; in other scopes it loses `names`, such as a login. The
         certificate's `unreached` says what remains where, until when, and how it is finished. It names the scope by a
-        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises HeldError under a
-        legal hold.
+        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises, before anything is
+        changed, HeldError under a legal hold, also with `dry_run`, and NotFoundError if there is no such archive.
         """
         erasure = Erasure(
             self._store,
@@ -485,8 +486,8 @@ class AsyncScope:
         """Write everything about the subject of this scope to a .zip, for people and for programs, replaced atomically.
 
         It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
-        derived from them, and the audit log. It is not encrypted. Raises StorePermissionError or StoreFullError if the
-        file cannot be written.
+        derived from them, and the audit log. It is not encrypted. Raises NotFoundError if there is nothing,
+        StorePermissionError or StoreFullError if the file cannot be written.
         """
         from .transfer.subject_export import export_subject
 

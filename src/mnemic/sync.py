@@ -16,7 +16,7 @@ from .copying import Copied, copy_async
 from .event_loop import BorrowedDriver, Driver, Inline, Portal
 from .features.certificate import ErasureCertificate
 from .features.context import Context
-from .features.erasure import Rebuild
+from .features.erasure_derived import Rebuild
 from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
@@ -671,7 +671,8 @@ class Memory:
         """Remove what an erasure could not reach at once, as far as possible; return a new certificate.
 
         It may take long, and lock the store: on PostgreSQL, tables are rewritten. Raises InvalidValueError for a
-        certificate of another store, or of a dry run, SignatureError for one that was changed or not signed here.
+        certificate of another store or of a dry run, and for a store on a server; SignatureError for a certificate that
+        was changed or not signed here.
         """
         return self._driver.run(self._async.finish_erasure(certificate))
 
@@ -1073,8 +1074,8 @@ class Scope:
         other sources. `archives` are URLs of other stores that `forget` filled. The audit log keeps what was done, and
         loses the names, unless `keep_audit_names` is true; in other scopes it loses `names`, such as a login. The
         certificate's `unreached` says what remains where, until when, and how it is finished. It names the scope by a
-        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises HeldError under a
-        legal hold.
+        `pseudonym`, if given. With `dry_run` it only counts. If interrupted, call it again. Raises, before anything is
+        changed, HeldError under a legal hold, also with `dry_run`, and NotFoundError if there is no such archive.
         """
         return self._driver.run(self._async.erase(
             dry_run=dry_run, archives=archives, pseudonym=pseudonym, rebuild=rebuild, names=names,
@@ -1085,8 +1086,8 @@ class Scope:
         """Write everything about the subject of this scope to a .zip, for people and for programs, replaced atomically.
 
         It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
-        derived from them, and the audit log. It is not encrypted. Raises StorePermissionError or StoreFullError if the
-        file cannot be written.
+        derived from them, and the audit log. It is not encrypted. Raises NotFoundError if there is nothing,
+        StorePermissionError or StoreFullError if the file cannot be written.
         """
         return self._driver.run(self._async.subject_export(path))
 

@@ -66,14 +66,18 @@ def erase(
     if (scope is None) == (finish is None):
         raise click.UsageError("Give a SCOPE, or --finish CERTIFICATE.")
     from ..features.certificate import ErasureCertificate
+    from ..files import check_writable
 
+    if certificate is not None:
+        check_writable(certificate)
     with opened(store, opening) as memory:
         if finish is not None:
             made = memory.finish_erasure(ErasureCertificate.load(finish))
         else:
             place = memory.scope(scope)  # type: ignore[arg-type]
             made = place.erase(dry_run=True, archives=archives, pseudonym=pseudonym)
-            if not (made.records or made.derived or any(one.records for one in made.archives)):
+            left = made.records or made.derived or made.erased or made.removed or made.interrupted
+            if not (left or any(one.records for one in made.archives)):
                 raise NotFoundError(f"nothing is stored in the scope {path(scope)!r}")
             if not dry_run:
                 if not yes:

@@ -7,23 +7,22 @@ While it runs, a record in the scope says so: after an interruption, the next er
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from msgspec.structs import replace
 
 from ..checks import check_callable, check_name, check_several, new_id
-from ..errors import ConflictError, HeldError
-from ..event_loop import call
+from ..errors import DecryptionError, UnreadableStoreError
 from ..layers.audit import AuditLayer, actor_of
-from ..layers.audit_names import audit_layer, drop_names
+from ..layers.audit_names import NAMELESS, audit_layer, drop_names
 from ..layers.beside import open_beside
-from ..layers.history import HistoryLayer
 from ..layers.hold import HoldLayer
 from ..layers.layer import Layer, layers_of
+from ..layers.redact import redacting
 from ..layers.restricted import RestrictedLayer, require, visible_root
-from ..messages import Message, decode
 from ..records import (
     ARCHIVED,
     AUDIT_KIND,
@@ -50,7 +49,7 @@ from ..records import (
     ScopePath,
 )
 from ..store.protocol import Capability, Scrubbed, Store, Unreached, all_streams, scan_all, scrub
-from ..store.query import Delete, Op, Purge, Put, Scan, StreamScan, Write
+from ..store.query import Purge, Put, Scan, StreamScan, Write
 from ..store.registry import StoreURL
 from .certificate import (
     ErasedArchive,
@@ -61,11 +60,8 @@ from .certificate import (
     Verification,
     signed,
 )
-from .provenance import Derivations, without_sources
+from .erasure_derived import DerivedErasure, Rebuild
 from .settings import forget_known
-
-Rebuild: TypeAlias = Callable[[list[Message]], Awaitable[str] | str]
-"""Makes the new text of a derived record, from the sources that stay."""
 
 INTERNAL = (*KEPT, EMBEDDER_KIND, ERASURE_KIND, VAULT, *UNLISTED)
 """Kinds of internal records, which are not counted as records of the scope."""
@@ -74,6 +70,7 @@ ERASED = (
     VAULT, *UNLISTED,
 )  # fmt: skip
 """Kinds that are purged in each scope together, whether or not they were listed."""
+NAMED_ENTRIES = "entries of the audit log that had names"
 ROUNDS = 5
 """How often what others write meanwhile is erased as well; what they write after that stays."""
 
@@ -119,67 +116,109 @@ class Erasure:
         self._archives = [str(url) for url in check_several(archives, "archives")]
         check_callable(rebuild, "rebuild")
         self._rebuild = rebuild
+        self._derived = DerivedErasure(self._inner, visible_root(store), self._scope, rebuild)
         self._names = check_several(names, "names")
         self._keep_audit_names = keep_audit_names
         self._unreached: list[Unreached] = []
+        self._mark: Record | None = None
+        """The record of this erasure, while it runs."""
         self._certificate = ErasureCertificate(
             id=new_id(),
             scope=self._name,
-            store=next((one.origin.id for one in layers_of(store) if isinstance(one, Layer) and one.origin.id), ""),
+            store="" if isinstance(store, RestrictedLayer) else _url(store),
             started=store.clock(),
             finished=store.clock(),
             **cast("Any", actor_of(store)),
         )
 
     async def count(self) -> ErasureCertificate:
-        """Count what would be erased; nothing is changed."""
+        """Count what would be erased; nothing is changed. Raises HeldError under a legal hold."""
         if not self._reached:
             return self._finished({}, [], [], dry_run=True, id="")
         if (backend := _erasing(self._store)) is not None and not self._archives:
             return ErasureCertificate.from_dict(await backend.erase(self._scope, self._pseudonym, dry_run=True))
+        await self._check_holds()
+        async with AsyncExitStack() as stack:
+            opened = await self._open_archives(stack)
+            archives = [_archived(url, await streams_of(archive, self._scope)) for url, archive in opened.items()]
         found = await streams_of(self._store, self._scope)
-        derived = Derivations(self._scope)
-        elsewhere = [
-            (record, "rebuilt" if self._rebuild and derived.remaining(record) else "dropped")
-            for record in await derived.find(self._inner, visible_root(self._store))
-        ]
-        archives: list[ErasedArchive] = []
-        for url in self._archives:
-            archive = await open_beside(self._store, url)
-            try:
-                archives.append(_archived(url, await streams_of(archive, self._scope)))
-            finally:
-                await archive.close()
-        return self._finished(found, elsewhere, archives, dry_run=True, id="")
+        named = Scrubbed()
+        named.add(NAMED_ENTRIES, await self._named_entries())
+        interrupted = await self._interrupted()
+        return self._finished(
+            found, await self._derived.count(), archives, named, interrupted=interrupted, dry_run=True, id=""
+        )
 
     async def run(self) -> ErasureCertificate:
-        """Erase; return the signed certificate. Raises HeldError, before anything is changed, under a legal hold."""
-        store, scope = self._store, self._scope
-        require(store, "erase")
+        """Erase; return the signed certificate.
+
+        Raises, before anything is changed, HeldError under a legal hold, and for an archive that cannot be opened.
+        """
+        require(self._store, "erase")
         if not self._reached:
             return self._finished({}, [], [])
+        async with AsyncExitStack() as stack:
+            archives = await self._open_archives(stack)
+            if (backend := _erasing(self._store)) is not None:
+                return await self._run_there(backend, archives)
+            return await self._run_here(archives)
+
+    async def _run_here(self, opened: dict[str, Store]) -> ErasureCertificate:
+        store, scope = self._store, self._scope
         await self._check_holds()
         interrupted = await self._begin()
-        elsewhere = await self._erase_derived()
-        backend, served = _erasing(store), None
-        if backend is not None:
-            served = ErasureCertificate.from_dict(await backend.erase(scope, self._pseudonym, dry_run=False))
+        elsewhere = await self._derived.run()
         erased = await self._purge()
-        archives = [await self._erase_archive(url) for url in self._archives]
+        archives = [await self._erase_archive(url, archive) for url, archive in opened.items()]
         forget_known(scope)
         done = await scrub(store, scope)
         # What others wrote until a data key was destroyed cannot be read, and is erased as well.
         for at, counts in (await self._purge()).items():
             erased.setdefault(at, Counter()).update(counts)
+        if self._mark is not None:
+            await self._unlogged.write(Write((Put(self._mark),)))  # again, since it goes with its data key
+        done.add(NAMED_ENTRIES, await self._drop_audit_names())
         await self._end()
-        done.add("entries of the audit log that had names", await self._drop_audit_names())
         self._unreached += (await scrub(store, scope)).unreached
         verified = await self._verify()
         self._name_outside()
-        if served is not None and not archives and not elsewhere:
-            return served  # the server has looked where this process cannot
         made = self._finished(erased, elsewhere, archives, done, interrupted=interrupted, verified=verified)
         return await signed(store, made)
+
+    async def _run_there(self, backend: Erasing, opened: dict[str, Store]) -> ErasureCertificate:
+        """Have a server erase; it looks where this process cannot, and this one in what the server cannot read."""
+        elsewhere: list[tuple[Record, str]] = []
+        if self._rebuild is not None:
+            await backend.erase(self._scope, self._pseudonym, dry_run=True)  # raises under a hold
+            elsewhere = await self._derived.run()
+        there = ErasureCertificate.from_dict(await backend.erase(self._scope, self._pseudonym, dry_run=False))
+        if self._rebuild is None:
+            elsewhere = await self._derived.run()
+        archives = [await self._erase_archive(url, archive) for url, archive in opened.items()]
+        forget_known(self._scope)
+        done = await scrub(self._store, self._scope)
+        here = self._finished({}, elsewhere, archives, done)
+        vault = await self._verify_vault()
+        if not (archives or here.derived or here.unreached or vault):
+            return there
+        made = replace(
+            there,
+            finished=here.finished,
+            derived=there.derived + here.derived,
+            archives=here.archives,
+            removed=dict(Counter(there.removed) + Counter(here.removed)),
+            verified=there.verified + vault,
+            unreached=there.unreached + [one for one in here.unreached if one not in there.unreached],
+            signature=None,
+        )
+        return await signed(self._store, made)
+
+    async def _open_archives(self, stack: AsyncExitStack) -> dict[str, Store]:
+        opened: dict[str, Store] = {}
+        for url in self._archives:
+            opened[url] = await open_beside(self._store, url, existing=True)
+            stack.push_async_callback(opened[url].close)
+        return opened
 
     async def _check_holds(self) -> None:
         for layer in layers_of(self._store):
@@ -188,18 +227,23 @@ class Erasure:
                     if hold.touches(self._scope):
                         raise hold.seen_from(visible_root(self._store)).error(f"scope {self._scope.path!r}")
 
-    async def _begin(self) -> list[InterruptedErasure]:
-        """Record that an erasure has begun; return those that began earlier and did not finish."""
+    async def _interrupted(self) -> list[InterruptedErasure]:
+        """Return the erasures that began earlier and did not finish."""
         if not self._records:
             return []
         scan = Scan(scope=self._scope, kinds=(ERASURE_KIND,), below=True)
-        before = [_interrupted(record) async for record in scan_all(self._unlogged, scan)]
+        # From the back-end, since the data key of the records may be destroyed already.
+        return [_interrupted(record) async for record in scan_all(_backend(self._store), scan)]
+
+    async def _begin(self) -> list[InterruptedErasure]:
+        """Record that an erasure has begun; return those that began earlier and did not finish."""
+        before = await self._interrupted()
         found = await streams_of(self._store, self._scope)
-        if not found and not before:
-            return []
-        data = {"records": _total(found), "actor": self._certificate.actor}
-        mark = Record(self._scope, ERASURE_KIND, self._certificate.id, data=data, created=self._certificate.started)
-        await self._unlogged.write(Write((Put(mark),)))
+        if self._records and (found or before):
+            self._mark = Record(
+                self._scope, ERASURE_KIND, self._certificate.id, weight=_total(found), created=self._certificate.started
+            )
+            await self._unlogged.write(Write((Put(self._mark),)))
         return before
 
     async def _end(self) -> None:
@@ -221,52 +265,10 @@ class Erasure:
                 erased.setdefault(scope, Counter()).update(await purge(self._store, scope, {*kinds, *more}))
         return {scope: +counts for scope, counts in erased.items()}
 
-    async def _erase_derived(self) -> list[tuple[Record, str]]:
-        """Drop or rebuild what was derived from the scope and stands elsewhere; return it, and what was done."""
-        derivations, done = Derivations(self._scope), list[tuple[Record, str]]()
-        for record in await derivations.find(self._inner, visible_root(self._store)):
-            try:
-                op, did = await self._replacement(record, derivations)
-                await self._inner.write(Write((op,)))
-            except (ConflictError, HeldError) as error:
-                until = "until the hold is released" if isinstance(error, HeldError) else "until it is erased again"
-                what = f"{record.kind} {record.key!r} of {record.scope.path!r}, which was derived from the erased data"
-                self._unreached.append(Unreached(what=f"{what}: {error}", until=until, finish="erase again"))
-            else:
-                done.append((record, did))
-        if self._records:
-            await self._drop_versions(derivations)
-        return done
-
-    async def _drop_versions(self, derivations: Derivations) -> None:
-        """Delete the earlier versions, in other scopes, of what was derived from the scope."""
-        kept = next((one for one in layers_of(self._inner) if isinstance(one, HistoryLayer)), None)
-        store = self._inner if kept is None else kept._below
-        scan = Scan(scope=visible_root(self._store), kinds=(VERSION,), below=True)
-        async for version in scan_all(store, scan):
-            if not self._scope.holds(version.scope) and derivations.concerns_version(version):
-                await store.write(Write((Delete(version.ref),)))
-
-    async def _replacement(self, record: Record, derivations: Derivations) -> tuple[Op, str]:
-        """Return the operation that drops a derived record, or rebuilds it from the sources that stay."""
-        left = derivations.remaining(record) if self._rebuild is not None and record.kind != FACT else []
-        sources = [found for found in await self._inner.read(left) if found is not None and found.text]
-        if self._rebuild is None or not sources:
-            return Delete(record.ref, record.version), "dropped"
-        messages = [decode(one) if one.kind in (MESSAGE, ARCHIVED) else Message("user", one.text) for one in sources]
-        text = await call(self._rebuild, messages)
-        meta = without_sources(record.meta, derivations.found, self._scope)
-        return Put(replace(record, text=text, meta=meta, derived={}), record.version), "rebuilt"
-
-    async def _erase_archive(self, url: str) -> ErasedArchive:
-        archive = await open_beside(self._store, url)
-        try:
-            inner = Erasure(archive, self._scope)
-            erased = await inner._purge()
-            self._unreached += (await scrub(archive, self._scope)).unreached
-            return _archived(url, erased)
-        finally:
-            await archive.close()
+    async def _erase_archive(self, url: str, archive: Store) -> ErasedArchive:
+        erased = await Erasure(archive, self._scope)._purge()
+        self._unreached += (await scrub(archive, self._scope)).unreached
+        return _archived(url, erased)
 
     async def _verify(self) -> list[Verification]:
         """Search the store again, in every layer, for what should be gone."""
@@ -275,10 +277,27 @@ class Erasure:
         for place, store in places.items():
             left = await streams_of(store, self._scope, empty=True)
             checks.append(Verification(place=place, time=self._store.clock(), records=sum(map(len, left.values()))))
+        checks += await self._verify_vault()
         if any(check.records for check in checks):
             what = "records that others wrote during the erasure"
             self._unreached.append(Unreached(what=what, until="until they are erased", finish="erase again"))
         return checks
+
+    async def _verify_vault(self) -> list[Verification]:
+        """Search the vault of redaction, if that is in another store."""
+        layer = redacting(self._store)
+        if layer is None or layer.separate is None:
+            return []
+        left = await streams_of(layer.separate, self._scope, empty=True)
+        return [Verification(place="vault", time=self._store.clock(), records=sum(map(len, left.values())))]
+
+    async def _named_entries(self) -> int:
+        """Return how many entries of the audit log are in logs that have the name of the scope."""
+        layer = audit_layer(self._store)
+        if layer is None or self._keep_audit_names:
+            return 0
+        logs = all_streams(layer.chain, StreamScan(scope=self._scope, kinds=(AUDIT_KIND,)))
+        return sum([log.count async for log in logs if not log.scope.name.startswith(NAMELESS)])
 
     async def _drop_audit_names(self) -> int:
         """Remove names from the audit log, which needs the right "admin"; return how many entries had some."""
@@ -336,13 +355,20 @@ class Erasure:
             ],
             archives=archives,
             removed={} if done is None else done.removed,
-            unreached=self._unreached,
+            unreached=self._unreached + self._derived.unreached,
             **more,
         )
 
 
 async def streams_of(store: Store, scope: ScopePath, *, empty: bool = False) -> Streams:
     """Return how many records of each kind there are, by scope, without those that are kept."""
+    try:
+        return await _streams_of(store, scope, empty)
+    except (DecryptionError, UnreadableStoreError):  # the settings of a session, which are not needed
+        return await _streams_of(_backend(store), scope, empty)
+
+
+async def _streams_of(store: Store, scope: ScopePath, empty: bool) -> Streams:
     found: Streams = {}
     for kinds in ((), UNLISTED):
         async for stream in all_streams(store, StreamScan(scope=scope, kinds=kinds, empty=empty)):
@@ -378,6 +404,10 @@ def _backend(store: Store) -> Store:
     return backend
 
 
+def _url(store: Store) -> str:
+    return next((one.origin.id for one in layers_of(store) if isinstance(one, Layer) and one.origin.id), "")
+
+
 def _total(streams: Streams) -> int:
     return sum(n for kinds in streams.values() for kind, n in kinds.items() if kind not in INTERNAL)
 
@@ -387,7 +417,6 @@ def _archived(url: str, streams: Streams) -> ErasedArchive:
 
 
 def _interrupted(record: Record) -> InterruptedErasure:
-    data: Any = record.data
     started: datetime | None = record.created
     assert started is not None
-    return InterruptedErasure(id=record.key, started=started, records=data.get("records", 0))
+    return InterruptedErasure(id=record.key, started=started, records=record.weight)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from msgspec import field
 
 from ..checks import check_choice, check_name, shown
-from ..errors import InvalidValueError
+from ..errors import DecryptionError, InvalidValueError, UnreadableStoreError
 from ..messages import Message, decode
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Match, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import Store, all_streams
@@ -162,7 +162,10 @@ async def find_ref(store: Store, scope: ScopePath, given: Reference, kind: str) 
     if not isinstance(given, str):
         return ref_of(given, scope)
     ref = Ref(scope, kind, check_name(given, "id"))
-    there = (await store.read([ref]))[0] is not None
+    try:
+        there = (await store.read([ref]))[0] is not None
+    except (DecryptionError, UnreadableStoreError):
+        there = True  # and damaged: it can be deleted
     return ref if there else await find_key(store, scope, given) or ref
 
 

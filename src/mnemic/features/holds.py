@@ -49,6 +49,7 @@ class Holding(Protocol):
 async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime | None) -> Hold:
     """Put a scope and everything below it under a hold; return it when every process knows of it."""
     layer = _keeper(store, scope)
+    until = None if until is None else check_time(until, "until")
     if isinstance(layer, Holding):
         return _from_json(await layer.set_hold(scope, reason, until))
     hold = Hold(
@@ -56,7 +57,7 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
         scope=scope,
         reason=check_text(reason, "reason").strip(),
         created=store.clock(),
-        until=None if until is None else check_time(until, "until"),
+        until=until,
         actor=actor_of(store).get("actor"),
     )
     if not hold.reason:

@@ -25,7 +25,7 @@ from ..records import (
     Stream,
     Value,
 )
-from ..store.protocol import Page, Store, all_streams
+from ..store.protocol import Capability, Page, Store, all_streams
 from ..store.query import Purge, Scan, StreamScan, Write
 from ..telemetry.calls import observed
 
@@ -162,7 +162,10 @@ class AsyncSessions:
         scan = StreamScan(scope=session_path(self.scope, session), kinds=(*OF_SESSIONS, VAULT), below=False, empty=True)
         streams = (await self._store.streams(scan)).items
         if streams:
-            await self._store.write(Write(tuple(Purge(s.scope, s.kind, drop=True) for s in streams)))
+            kinds = dict.fromkeys(stream.kind for stream in streams)
+            if Capability.RECORDS in self._store.capabilities:
+                kinds[VAULT] = None  # the vault may be in another store
+            await self._store.write(Write(tuple(Purge(scan.scope, kind, drop=True) for kind in kinds)))
         return any(stream.count for stream in streams)
 
     # Last among the public methods, because its name shadows the type in annotations.

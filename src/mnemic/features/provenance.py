@@ -3,20 +3,25 @@
 A record names its sources in one of these ways, and `erase` and `subject_export` follow them:
 
 - `source=` of a memory or fact: a path such as "acme/alice/monday", or the id of a memory of its own scope
-- `metadata["sources"]`: a list of paths, or of `[path, kind, key]`
+- `metadata["sources"]`: a path, or a list of paths and of `[path, kind, key]`
 - `metadata["session"]`: a path
 - `metadata["written_by"]["scope"]`: the session that an agent or learner had read
+
+A path may begin with "/".
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
+from ..errors import DecryptionError, InvalidValueError, UnreadableStoreError
 from ..records import FACT, HISTORY, JOURNAL, MEMORY, NOTE, PRUNED, SUMMARY, TITLE, Record, Ref, ScopePath
 from ..store.codec import decode_record
+from ..store.damage import records_around, streams_around
 from ..store.protocol import Store, scan_all
 from ..store.query import Scan
 
@@ -31,6 +36,8 @@ class Derivations(Struct):
 
     scope: ScopePath
     found: dict[Ref, Record] = field(default_factory=dict)
+    damaged: dict[str, DecryptionError | UnreadableStoreError] = field(default_factory=dict)
+    """Errors of records that could not be read, and therefore not be checked, by scope, kind and message."""
 
     async def find(self, store: Store, root: ScopePath) -> list[Record]:
         """Look through everything at `root` and below, until no more are found; return them."""
@@ -44,9 +51,27 @@ class Derivations(Struct):
                 return list(self.found.values())
 
     async def _pass(self, store: Store, root: ScopePath) -> AsyncGenerator[Record, None]:
-        async for record in scan_all(store, Scan(scope=root, kinds=DERIVED_KINDS, below=True, limit=PAGE)):
-            if not self.scope.holds(record.scope) and record.ref not in self.found and self.concerns(record):
+        async for record in self.readable(store, root, DERIVED_KINDS):
+            if record.ref not in self.found and self.concerns(record):
                 yield record
+
+    async def readable(self, store: Store, root: ScopePath, kinds: tuple[str, ...]) -> AsyncGenerator[Record, None]:
+        """Yield the records at `root` and below that are outside the scope, around those that are damaged."""
+        try:
+            async for record in scan_all(store, Scan(scope=root, kinds=kinds, below=True, limit=PAGE)):
+                if not self.scope.holds(record.scope):
+                    yield record
+        except (DecryptionError, UnreadableStoreError):
+            async for stream in streams_around(store, kinds, root):
+                if isinstance(stream, DecryptionError | UnreadableStoreError):
+                    self.damaged[f"the list of records: {stream}"] = stream
+                elif not self.scope.holds(stream.scope):
+                    async for part in records_around(store, stream.scope, stream.kind, stream.last_seq):
+                        if isinstance(part, tuple):
+                            for record in part:
+                                yield record
+                        else:
+                            self.damaged[f"a {stream.kind} of {stream.scope.path!r}: {part}"] = part
 
     def concerns(self, record: Record) -> bool:
         """Return whether a record was derived from the scope, or from a record that was."""
@@ -71,10 +96,24 @@ class Derivations(Struct):
         kept = _get(data, "record")
         return isinstance(kept, str) and self.concerns(decode_record(version.scope, kind, kept))
 
-    def remaining(self, record: Record) -> list[Ref]:
-        """Return the sources of a record that stay."""
-        refs = [Ref(ScopePath(path), kind, key) for path, kind, key in sources_of(record.meta) if kind and key]
-        return [ref for ref in refs if not self.scope.holds(ref.scope) and ref not in self.found]
+    def remaining(self, record: Record) -> list[Ref | ScopePath]:
+        """Return the sources of a record that stay; a scope for all of its records."""
+        sources = (Ref(path, kind, key) if kind else path for path, kind, key in sources_of(record.meta))
+        return [one for one in sources if self.stays(one)]
+
+    def stays(self, source: Ref | ScopePath) -> bool:
+        """Return whether a source was neither in the scope nor derived from it."""
+        path = source.scope if isinstance(source, Ref) else source
+        return not self.scope.holds(path) and source not in self.found
+
+    def without_sources(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return metadata that names only the sources that stay."""
+        left = [
+            [path.path, kind, key] if kind else path.path
+            for path, kind, key in sources_of(meta)
+            if self.stays(Ref(path, kind, key) if kind else path)
+        ]
+        return {**{name: value for name, value in meta.items() if name != "written_by"}, "sources": left}
 
     def _changed(self, scope: ScopePath, change: Any) -> bool:
         if Ref(scope, _get(change, "kind") or "", _get(change, "key") or "") in self.found:
@@ -89,34 +128,25 @@ class Derivations(Struct):
         if self._within(meta.get("session")) or self._within(_get(meta.get("written_by"), "scope")):
             return True
         return any(
-            self._within(path) or (kind and Ref(ScopePath(path), kind, key) in self.found)
+            self.scope.holds(path) or (kind and Ref(path, kind, key) in self.found)
             for path, kind, key in sources_of(meta)
         )
 
     def _within(self, path: Any) -> bool:
         """Return whether a value is the path of the scope, or of something below it."""
-        return isinstance(path, str) and (path == self.scope.path or path.startswith(f"{self.scope.path}/"))
+        return isinstance(path, str) and f"{path.strip('/')}/".startswith(f"{self.scope.path}/")
 
 
-def sources_of(meta: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def sources_of(meta: Mapping[str, Any]) -> Iterator[tuple[ScopePath, str, str]]:
     """Yield the sources that metadata names: path, kind and key; the latter are empty for a whole scope."""
     sources = meta.get("sources")
-    for source in sources if isinstance(sources, list) else ():
-        if isinstance(source, str):
-            yield source, "", ""
-        elif isinstance(source, list) and len(source) == 3 and all(isinstance(part, str) for part in source):
-            yield source[0], source[1], source[2]
+    for source in sources if isinstance(sources, list) else [sources]:
+        parts: list[Any] = source if isinstance(source, list) else [source, "", ""]
+        if len(parts) != 3 or not all(isinstance(part, str) for part in parts) or not parts[0].strip("/"):
+            continue
+        with suppress(InvalidValueError):  # not a path
+            yield ScopePath(parts[0].strip("/")), parts[1], parts[2]
 
 
 def _get(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
-
-
-def without_sources(meta: Mapping[str, Any], gone: Collection[Ref], scope: ScopePath) -> dict[str, Any]:
-    """Return metadata that names only the sources that stay."""
-    left = [
-        [path, kind, key]
-        for path, kind, key in sources_of(meta)
-        if kind and not scope.holds(ScopePath(path)) and Ref(ScopePath(path), kind, key) not in gone
-    ]
-    return {**{name: value for name, value in meta.items() if name != "written_by"}, "sources": left}

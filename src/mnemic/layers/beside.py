@@ -41,12 +41,15 @@ async def open_encrypted(store: Store, given: EncryptionKeys, url: str = "") -> 
         raise
 
 
-async def open_beside(store: Store, url: str) -> Store:
+async def open_beside(store: Store, url: str, *, existing: bool = False) -> Store:
     """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
 
-    Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store.
+    Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store; with
+    `existing`, NotFoundError if there is no store yet.
     """
     require_whole(store, "another store beside it")
+    if existing:
+        await _check_exists(url)
     opened = await _opened(url, store)
     layer = encryption_layer(store)
     try:
@@ -59,6 +62,17 @@ async def open_beside(store: Store, url: str) -> Store:
     except BaseException:
         await opened.close()
         raise
+
+
+async def _check_exists(url: str) -> None:
+    if running_loop() is not None or registry.find(url)[1].inline:
+        await registry.find_existing(url)
+        return
+    portal = Portal()
+    try:
+        portal.run(registry.find_existing(url))
+    finally:
+        portal.close()
 
 
 async def _opened(url: str, store: Store) -> Store:

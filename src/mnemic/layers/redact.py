@@ -40,11 +40,26 @@ from ..records import (
 from ..redaction.config import Redaction, covered_scopes, redactor_of
 from ..redaction.redactor import Redacted, Redactor
 from ..store.codec import decode_record, encode_record
-from ..store.protocol import Page, Store
-from ..store.query import MAX_CHOICES, Condition, Derive, Expect, Op, Outcome, Put, Scan, Search, Touch, Write, place_of
+from ..store.protocol import Page, Scrubbed, Store, scrub
+from ..store.query import (
+    MAX_CHOICES,
+    Condition,
+    Delete,
+    Derive,
+    Expect,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    Search,
+    Touch,
+    Write,
+    place_of,
+)
 from .layer import Layer, filtered_scan
 from .restricted import RestrictedLayer, require
-from .vault import VaultStore
+from .vault import VaultStore, erase_values
 
 OpType = TypeVar("OpType", bound=Op)
 
@@ -69,13 +84,14 @@ class RedactLayer(Layer):
         self._kinds = (
             None if kinds is None else frozenset([kinds] if isinstance(kinds, str) else check_several(kinds, "kinds"))
         )
-        self._separate: Store | None = None
+        self.separate: Store | None = None
+        """The store of the vault, if it is another one."""
         self.vault: VaultStore | None = None
         if redaction.vault is not None:
             if isinstance(redaction.vault.store, str):
                 raise InvalidValueError("the URL of a vault is opened by open_async")
-            self._separate = redaction.vault.store
-            self.vault = VaultStore(self._separate or below, redaction.vault.key)
+            self.separate = redaction.vault.store
+            self.vault = VaultStore(self.separate or below, redaction.vault.key)
         self._name_findings = lru_cache(maxsize=10_000)(self._find_in_name)
 
     def covers(self, scope: ScopePath, kind: str) -> bool:
@@ -90,6 +106,11 @@ class RedactLayer(Layer):
             scope = place_of(write.ops[0])[0]
             if any(one.holds(scope) for one in self._scopes):
                 self._refuse_name("id of the write, once=,", write.id)
+        if self.separate is not None:
+            # First, so that after an interruption the values are gone, not the only hint at them.
+            gone = tuple([op for op in write.ops if isinstance(op, Delete | Purge) and place_of(op)[1] == VAULT])
+            if gone:
+                await self.separate.write(Write(gone))
         ops, found = await self.redacted_ops(write.ops)
         if ops is write.ops:
             return await self._below.write(write)
@@ -214,12 +235,21 @@ class RedactLayer(Layer):
             return [replace(test, value=value) for value in values]
         return [Condition(test.field, "in", values)]
 
+    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+        done = await super().scrub(scope, finish=finish)
+        if self.separate is not None:
+            if scope is not None:
+                done.add("values in the vault", await erase_values(self.separate, scope))
+            vault = await scrub(self.separate, scope, finish=finish)
+            done.unreached.extend(one for one in vault.unreached if one not in done.unreached)
+        return done
+
     async def close(self) -> None:
         try:
             await self._below.close()
         finally:
-            if self._separate is not None:
-                await self._separate.close()
+            if self.separate is not None:
+                await self.separate.close()
 
 
 def _is_content(test: Condition) -> bool:

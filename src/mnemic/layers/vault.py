@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import ConflictError, DecryptionError
 from ..records import VAULT, Record, Ref, ScopePath
-from ..redaction.redactor import TOKEN
-from ..store.protocol import Store, scan_all
-from ..store.query import MAX_CHOICES, Condition, Put, Scan, Write
+from ..redaction.redactor import TOKEN, tokens_in
+from ..store.protocol import Store, all_streams, scan_all
+from ..store.query import MAX_CHOICES, Condition, Purge, Put, Scan, StreamScan, Write
 from .cipher import DataKeys
 
 
@@ -69,10 +69,20 @@ class VaultStore:
 
         Raises DecryptionError if the vault has another key.
         """
-        tokens = [*dict.fromkeys(match[0] for match in TOKEN.finditer(text) if match[2])]
+        tokens = sorted(tokens_in(text))
         known: dict[str, str] = {}
         for start in range(0, len(tokens), MAX_CHOICES):
             where = (Condition("key", "in", tuple(tokens[start : start + MAX_CHOICES])),)
             async for record in scan_all(self._store, Scan(scope=scope, kinds=(VAULT,), below=True, where=where)):
                 known[record.key] = self._value(record)
         return TOKEN.sub(lambda match: known.get(match[0], match[0]), text)
+
+
+async def erase_values(store: Store, scope: ScopePath) -> int:
+    """Delete the values of a scope and everything below it; return how many there were."""
+    streams = all_streams(store, StreamScan(scope=scope, kinds=(VAULT,), empty=True))
+    gone = 0
+    for stream in [stream async for stream in streams]:
+        (outcome,) = await store.write(Write((Purge(stream.scope, VAULT, drop=True),)))
+        gone += outcome.count
+    return gone

@@ -39,6 +39,13 @@ LENGTH = 14
 """Letters of a hash: 65 bits. Without digits, no recognizer takes it for a number."""
 TOKEN = re.compile(rf"\[([A-Z][A-Z0-9_]{{0,31}})(?::([a-z]{{{LENGTH}}}))?\]")
 """The replacement of a finding."""
+
+
+def tokens_in(text: str) -> set[str]:
+    """Return the hashes in a text that replace findings."""
+    return {match[0] for match in TOKEN.finditer(text) if match[2]}
+
+
 _NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|\d\d[A-Za-z]\d\d")
 """In every long number: six digits, or the middle of an Italian codice fiscale."""
 _DATA_URL = re.compile(r"data:[\w.+\-]+/[\w.+\-]+;base64,")

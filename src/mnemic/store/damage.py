@@ -59,8 +59,10 @@ async def records_around(
         cursor, limit = page.cursor, min(8 * limit, at_once)
 
 
-async def streams_around(store: Store, kinds: tuple[str, ...] = ()) -> AsyncGenerator[Stream | Damage, None]:
-    """Yield all streams, or those of some kinds, in order, and in place of each whose state is damaged the error.
+async def streams_around(
+    store: Store, kinds: tuple[str, ...] = (), scope: ScopePath | None = None
+) -> AsyncGenerator[Stream | Damage, None]:
+    """Yield all streams, or those of some kinds, or at a scope and below, and in place of each damaged one the error.
 
     It ends with an error that does not name a stream, since what follows it cannot be listed.
     """
@@ -69,7 +71,7 @@ async def streams_around(store: Store, kinds: tuple[str, ...] = ()) -> AsyncGene
     while True:
         try:
             page = await store.streams(
-                StreamScan(scope=ScopePath(), kinds=kinds, empty=True, limit=limit, cursor=cursor)
+                StreamScan(scope=scope or ScopePath(), kinds=kinds, empty=True, limit=limit, cursor=cursor)
             )
         except (UnreadableStoreError, DecryptionError) as error:
             if limit > 1:

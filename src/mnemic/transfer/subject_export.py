@@ -10,6 +10,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from msgspec import json
 
+from ..checks import shown
+from ..errors import NotFoundError
 from ..event_loop import off_loop
 from ..features.export import SubjectExport, export_file
 from ..features.provenance import Derivations
@@ -30,7 +32,9 @@ audit.jsonl       what was done with this data, when and by whom, one entry per 
 
 
 async def export_subject(store: Store, scope: ScopePath, path: str | PathLike[str]) -> SubjectExport:
-    """Write the archive, which is replaced atomically; raises StorePermissionError or StoreFullError.
+    """Write the archive, which is replaced atomically.
+
+    Raises NotFoundError if there is nothing, StorePermissionError or StoreFullError if it cannot be written.
 
     The audit log is included if there is one and, with a restricted memory, if it has the right "admin".
     """
@@ -44,12 +48,17 @@ async def export_subject(store: Store, scope: ScopePath, path: str | PathLike[st
         if done.records:
             await export_any(store, scope, folder / "readable", "markdown", None)
         inner = store._below if isinstance(store, RestrictedLayer) else store
-        derived = await Derivations(scope).find(inner, visible_root(store))
+        derivations = Derivations(scope)
+        derived = await derivations.find(inner, visible_root(store))
+        for error in derivations.damaged.values():
+            raise error
         counts = SubjectExport(
             records=done.records,
             elsewhere=await _write(folder / "elsewhere.jsonl", _each([one.to_dict() for one in derived])),
             audit=await _write(folder / "audit.jsonl", _audit_entries(store, scope)),
         )
+        if not (counts.records or counts.elsewhere or counts.audit):
+            raise NotFoundError(f"nothing is stored about the scope {shown(scope.path)}")
         origin = getattr(store, "origin", None)
         where = getattr(origin, "id", "") or "this store"
         about = README.format(scope=scope.path or "everyone", store=where, time=f"{store.clock():%Y-%m-%d %H:%M} UTC")

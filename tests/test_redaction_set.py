@@ -18,7 +18,8 @@ HOSTILE = {
         "1 ", "@", "a@", "a@b.", "0 ", "(0", "password=", "password is ", "[EMAIL", "[EMAIL]a@b.co ", "eyJabcdefgh.",
         "AA11", "DE89 ", "-----BEGIN PRIVATE KEY-----", "://a:b@", '"key": "', "a at b dot ", "a [at] b [dot] ",
         "sk-a_", "Bearer a1", "1.1.1.1", "4111 ", "api_key: ", "tel: 1-1-", "Dana ", "12345678Z ", "ssn 1", "AB 12 34 ",
-        "RSSMRA85T10A562", "[", "İ", "٣", 'secret="', "123-45-6789 ", "ann@example.com ",
+        "RSSMRA85T10A562", "password - a1", "my password is abc ", "Cookie: a=", "é\u0301", "a\u200b@", "curl -u a:",
+        "[", "İ", "٣", 'secret="', "123-45-6789 ", "ann@example.com ",
     ),
 }  # fmt: skip
 """Texts that are repeated to this size."""

@@ -69,12 +69,14 @@ def _email_at(text: str, at: int) -> Span | None:
     before = text[at - 1 : at]
     if not (before.isalnum() or before in _BEFORE_AT):
         return None
+    domain = _DOMAIN.match(text, at + 1)  # first, since it is found out sooner
+    literal = _LITERAL.match(text, at + 1) if domain is None else None
+    if domain is None and literal is None:
+        return None
     local = _LOCAL.search(text, max(0, at - 66), at) or _QUOTED.search(text, max(0, at - 66), at)
     if local is None or local[0].endswith(".") or (local[0].isdigit() and len(local[0]) < 3):
         return None
-    domain = _DOMAIN.match(text, at + 1)
     if domain is None:
-        literal = _LITERAL.match(text, at + 1)
         return None if literal is None else (local.start(), literal.end())
     if domain[0].rpartition(".")[2].lower() in _NOT_TLD:
         return None
@@ -110,7 +112,8 @@ _PHONE_WORDS = re.compile(
     r"(?<!\w)(?:(?:tele)?phone|fono|fon|tel[eé]fono|telefon(?:nummer|o)?|tel|t[ée]l(?:[ée]phone)?|mobile|m[oó]vil|"
     r"mobil(?:e|nummer)?|cell(?:ular)?|celular|handy(?:nummer)?|portable|cellulare|fax|whats ?app|sms|signal|hotline|"
     r"phone_?number|callback|call(?: me| us| him| her| them| back)?(?: at| on)?|reach (?:me|us|him|her) (?:at|on)|"
-    r"ring (?:me|us)|text me|numero di telefono|num[ée]ro|rufnummer|telefone|电话|手机|電話|携帯|전화|тел(?:ефон)?|"
+    r"ring (?:me|us)|text me|(?:my|his|her|our|their) (?:new |old |own |work |home )?number|"
+    r"numero di telefono|num[ée]ro|rufnummer|telefone|电话|手机|電話|携帯|전화|тел(?:ефон)?|"
     r"τηλ|هاتف)(?!\w)[^\w\n+(]{0,6}(?:(?:is|number|no|nr|ist|est|es|at|on|:|=)[^\w\n+(]{0,4}){0,2}\Z",
     re.IGNORECASE,
 )

@@ -36,14 +36,53 @@ _WEBHOOK = re.compile(
 )
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_IN_URL = re.compile(r"[^\s:/@\"'<>\[\]]{0,100}:([^\s/@\"'<>]{3,200})@(?=[\w\[])")
+_IN_URL = re.compile(
+    r"[^\s:/@\"'<>\[\]]{0,100}:((?=[^\s/\"'<>]{3})[^\s/@\"'<>]{1,200}(?:@[^\s/@\"'<>?#,;&=]{1,100}){0,5})@(?=[\w\[])"
+)
 """User and password after the scheme of a URL."""
 _AUTHORIZATION = re.compile(
     r"(?<![A-Za-z])(?:Bearer|Basic|Token|ApiKey)\s{1,3}([A-Za-z0-9+/=_.~\-]{16,4000})", re.IGNORECASE
 )
+_HEADER = re.compile(
+    r"(?<![A-Za-z])(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:Bearer|Basic|Token|ApiKey)\s{1,3}"
+    r"([A-Za-z0-9+/=_.~\-]{4,4000})",
+    re.IGNORECASE,
+)
+_COOKIE = re.compile(
+    r"(?:(?<!\w)(?:Set-)?Cookie|(?:\A|(?<=[\n\"']))(?:set-)?cookie):\s{0,3}([^\s=;,\"']{1,80}=[^\n\r\"'\\]{4,4000})"
+)
+_CURL = re.compile(r"(?<!\S)(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:\"']{1,100}:(?P<value>[^\s\"']{3,200})")
+_BARE = re.compile(
+    r"(?:word|wd|phrase|code|wort)(?P<sign>\s{1,2}(?:[\-–—]\s)?)(?P<value>[^\s\"'`“”«»,;:=()\[\]{}<>]{5,100})",
+    re.IGNORECASE,
+)
+"""A value directly after the word, or after a dash."""
+_PROSE = re.compile(
+    r"(?:word|wd|phrase|code|wort)(?:\s(?:is|ist)|:)\s(?P<value>[a-z]{3,20}(?:[ \-][a-z]{3,20}){0,9})"
+    r"(?=[.!]?\s*(?:\n|\Z))",
+    re.IGNORECASE,
+)
+"""Words up to the end of the line."""
+_OWNER = re.compile(
+    r"(?:\b(?:my|his|her|our|their|mein|wi-?fi|root|admin|login)\s(?:[\w\-]{1,12}\s)?|\A|\n)\Z", re.IGNORECASE
+)
+_NO_PASSWORD = re.compile(
+    r"(?:the|an|and|or|not|no|too|very|so|for|from|with|without|of|off|in|into|on|at|by|to|as|it|its|is|was|be|been|are|"
+    r"you|your|they|we|he|she|must|should|can|cannot|will|would|has|have|had|if|when|then|that|this|these|those|only|also|"
+    r"still|never|always|again|now|soon|yet|here|there|same|wrong|right|correct|weak|strong|secure|safe|long|short|"
+    r"unique|simple|complex|empty|blank|null|none|nil|unknown|private|public|secret|default|optional|required|mandatory|"
+    r"string|text|value|hash|plain|plaintext|case|sensitive|good|bad|fine|okay|lost|gone|old|new|one|two|first|last|what|"
+    r"which|who|how|why|where|visible|hidden|invalid|valid|please|click|enter|type|see|ask|use|forgot|forgotten|reset|"
+    r"change|\w+(?:ed|ing|able|ible|ly))",
+    re.IGNORECASE,
+)
+_TECHNICAL = re.compile(
+    r"(?:sha|md|utf|base|oauth|argon|bcrypt|pbkdf|scrypt|v|win|ipv)-?\d\w*|\d+[a-z]{0,3}", re.IGNORECASE
+)
+_PARAMETER = re.compile(r"&(?:amp;)?[\w.\-\[\]%]{1,40}=")
 _WORDS = (
-    "pass", "pwd", "kennwort", "contraseña", "clave", "mot de passe", "mdp", "senha", "wachtwoord", "secret", "token",
-    "key", "credential", "пароль", "密码", "パスワード", "비밀번호",
+    "pass", "pwd", "pw", "kennwort", "contraseña", "clave", "mot de passe", "mdp", "senha", "wachtwoord", "secret",
+    "token", "key", "credential", "пароль", "密码", "パスワード", "비밀번호",
 )  # fmt: skip
 _SIGN = r"=>|:=|==?|:|：|\s(?:is|ist|est|es|é|è|was|lautet|są|to)[\s:]|/"
 _ASSIGNED = re.compile(
@@ -56,7 +95,9 @@ _ASSIGNED = re.compile(
 _BEFORE_KEY = re.compile(
     r"(?:api|access|auth|private|signing|encryption|account|app|shared|secret)[_\- ]?\Z", re.IGNORECASE
 )
-_WHOLE = frozenset(("pass", "pwd", "kennwort", "clave", "mdp", "senha", "wachtwoord", "credential", "mot de passe"))
+_WHOLE = frozenset(
+    ("pass", "pwd", "pw", "kennwort", "clave", "mdp", "senha", "wachtwoord", "credential", "mot de passe")
+)
 """Words that are not the end of another one; `pass` unless more follows."""
 _PASSWORDS = frozenset(
     ("contraseña", "senha", "kennwort", "wachtwoord", "mot de passe", "пароль", "密码", "パスワード")
@@ -119,11 +160,22 @@ def find_secrets(text: str) -> Iterator[Span]:
     for match in _AUTHORIZATION.finditer(text) if any(word in lower for word in _SCHEMES) else ():
         if any(one.isdigit() for one in match[1]) and entropy(match[1]) > 3:
             yield match.span(1)
+    if "authorization" in lower:
+        yield from (match.span(1) for match in _HEADER.finditer(text) if not _is_plain(match[1]))
+    if "cookie:" in lower:
+        yield from (match.span(1) for match in _COOKIE.finditer(text))
+    if "curl" in lower:
+        for match in _CURL.finditer(text):
+            if not (match["value"].isdigit() or _is_placeholder(match["value"])):
+                yield match.span("value")
     for word in _WORDS:
         at = lower.find(word)
         while at >= 0:
             named = _ASSIGNED.match(text, at + len(word))
-            if named is not None and (found := _value_of(named, text, at, word)) is not None:
+            found = None if named is None else _value_of(named, text, at, word)
+            if found is None and word == "pass":
+                found = _in_prose(text, at)
+            if found is not None:
                 yield found
             at = lower.find(word, at + len(word))
     for match in _FLAG.finditer(text) if "-p" in text or "--" in text or "-u" in text else ():
@@ -146,6 +198,11 @@ def _is_placeholder(value: str) -> bool:
     return _CODE.match(value) is not None or _CALL.match(value) is not None or len(set(value)) < 3
 
 
+def _is_plain(value: str) -> bool:
+    """Return whether it is a word, such as in `Authorization: Bearer token`, or a placeholder."""
+    return (value.isalpha() and value.islower()) or _is_placeholder(value)
+
+
 def _value_of(match: re.Match[str], text: str, at: int, word: str) -> Span | None:
     """Return where the password is that follows a word for one; None if it is code or prose."""
     if word == "key" and _BEFORE_KEY.search(text, max(0, at - 12), at) is None:
@@ -155,7 +212,11 @@ def _value_of(match: re.Match[str], text: str, at: int, word: str) -> Span | Non
     group = "quoted" if match["quote"] else "value"
     value, sign = match[group], match["sign"].strip().lower()
     if group == "value":
+        if value.count("=") > MOST_SIGNS:
+            return None
         value = value.rstrip(".?:")
+    if sign == "=" and (rest := _PARAMETER.search(value)) is not None:
+        value = value[: rest.start()]  # of a URL
     if len(value) < 4 or _is_placeholder(value):
         return None
     digits = any(map(str.isdigit, value))
@@ -170,10 +231,48 @@ def _value_of(match: re.Match[str], text: str, at: int, word: str) -> Span | Non
             or (len(value) >= 8 and entropy(value) > 3)
         )
     else:
-        likely = (digits and mixed >= 2) or (len(value) >= 16 and entropy(value) > 3.5)
+        likely = (digits and mixed >= 2) or (len(value) >= 16 and entropy(value[:JUDGED]) > 3.5)
+        strong = match["more"] is not None or word in _PASSWORDS or _CLIENT.search(text, max(0, at - 8), at) is not None
+        likely = likely or (strong and _is_word(match, text, value))
     return (match.start(group), match.start(group) + len(value)) if likely else None
 
 
+def _is_word(match: re.Match[str], text: str, value: str) -> bool:
+    """Return whether a value of letters stands where configuration and chat have passwords, and code has none."""
+    end = match.start("value") + len(value)
+    tight = match["sign"] == "=" and match.end("sign") == match.start("value")
+    if (
+        not (tight or match["sign"] in (":", "："))
+        or re.match(r"[.!]?(?:[ \t]*(?:\r?\n|\Z)|&|\s(?=[\w.]{1,20}=))", text[end : end + 30]) is None
+    ):
+        return False
+    return value.isalpha() and value.islower() and _NO_PASSWORD.fullmatch(value) is None and text[end : end + 1] != "("
+
+
+def _in_prose(text: str, at: int) -> Span | None:
+    """Return where a password is that stands after the word for it, as people write it."""
+    at += len("pass")
+    bare = _BARE.match(text, at)
+    if bare is not None:
+        value = bare["value"].rstrip(".?!")
+        mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+        if mixed and len(value) >= 5 and not (_is_placeholder(value) or _TECHNICAL.fullmatch(value)):
+            return bare.start("value"), bare.start("value") + len(value)
+    prose = _PROSE.match(text, at)
+    if prose is None or _OWNER.search(text, max(0, at - 40), at - len("pass")) is None:
+        return None
+    words = re.split(r"[ \-]", prose["value"])
+    ordinary = [word for word in words if _NO_PASSWORD.fullmatch(word) or _CODE.match(word)]
+    if len(words) >= 4:  # words by dice may be ordinary ones
+        return prose.span("value") if len(ordinary) <= 1 else None
+    return prose.span("value") if not ordinary and len(words) == 1 else None
+
+
+_CLIENT = re.compile(r"(?:client|app)[_\-]\Z", re.IGNORECASE)
+MOST_SIGNS = 6
+"""With more signs of equality, it is not one value."""
+JUDGED = 80
+"""How many characters of a value tell whether it is random."""
 SECRET_NAME = re.compile(
     r".*(?:password|passwd|passphrase|passcode|secret|api[_\- ]?key|(?:auth|access|refresh)[_\-]?token|"
     r"(?:access|private)[_\-]?key|client[_\-]?secret|passwort|contraseña|senha)|pwd|authorization",

@@ -13,6 +13,14 @@ from .recognizer import Recognizer, Span, follows
 _AFTER = r"(?![\w]|[\-.]\d)"
 
 
+_OTHER_NUMBER = re.compile(
+    r"(?<!\w)(?:order|part|invoice|ticket|serial|tracking|sku|model|item|product|article|catalog(?:ue)?|rma|batch|lot)"
+    r"(?:[ _\-]?(?:id|no\.?|nr\.?|number|code|#))?[^\w\n]{0,4}(?:is |was )?\Z",
+    re.IGNORECASE,
+)
+"""Words before numbers of things, which can have the form of one."""
+
+
 class NationalId(Struct, frozen=True):
     """The digits that a number begins with at least, its form, its validity, and the words that it must follow.
 
@@ -33,6 +41,8 @@ class NationalId(Struct, frozen=True):
             return None
         if self.words is not None and (self.always is None or self.always.fullmatch(match[0]) is None):
             return match.span() if follows(text, start, self.words, 60) else None
+        if self.always is not None and follows(text, start, _OTHER_NUMBER, 32):
+            return None
         return match.span()
 
 
@@ -50,6 +60,8 @@ _RUN = re.compile(r"[\d .\-/+\u00a0]*")
 _DIGIT = re.compile(r"\d")
 _CORSICA = tuple("ABab")
 """Letters in the numbers of those born there."""
+_SINGLE = re.compile(r"\d(?:[ .\-/+\u00a0]{1,3}\d){2}(?!\d)")
+"""Single digits, which no number begins with."""
 FEWEST = 8
 """How many digits a number has at least, if it begins with one."""
 LONGEST = 28
@@ -63,6 +75,8 @@ def find_national_ids(text: str, names: Container[str]) -> Iterator[tuple[str, S
     after_digits = sorted((one for one in wanted if one.digits), key=lambda one: one.digits)
     for begin in _START.finditer(text):
         start = begin.start()
+        if _SINGLE.match(text, start):
+            continue
         run = _RUN.findall(text, start, start + LONGEST)[0]
         digits = len(_DIGIT.findall(run))
         if 0 < digits < FEWEST and text[start + len(run) : start + len(run) + 1] not in _CORSICA:

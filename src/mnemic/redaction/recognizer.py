@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..checks import check_text, shown
 from ..errors import InvalidValueError
+from .normal_form import normal_form
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a finding in a text."""
@@ -107,14 +108,16 @@ def follows(text: str, start: int, words: re.Pattern[str], reach: int = 40) -> b
 
 FEW = 100
 """Up to how many names a text is first searched for each of them."""
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+NAME_LIST = "NAME"
+"""Name of the recognizer of a list of names."""
 
 
-def name_list(names: Iterable[str], recognizer: str = "NAME") -> Recognizer:
+def name_list(names: Iterable[str], recognizer: str = NAME_LIST) -> Recognizer:
     """Return a recognizer of names, whatever their case, as whole words; it takes the same time for many names."""
     by_first: dict[str, list[list[str]]] = {}
     for name in names:
-        words = [word.casefold() for word in _WORD.findall(check_text(name, "name"))]
+        words = [word.casefold() for word in _WORD.findall(normal_form(check_text(name, "name")).text)]
         if not words:
             raise InvalidValueError(f"a name to redact has no letters: {shown(name)}")
         by_first.setdefault(words[0], []).append(words)

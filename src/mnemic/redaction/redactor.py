@@ -20,8 +20,9 @@ from .contact import EMAIL, IP_ADDRESS, PHONE
 from .credentials import SECRET, SECRET_NAME
 from .json_text import replace_in_json
 from .national_ids import NATIONAL_IDS, find_national_ids
+from .normal_form import normal_form
 from .payment import IBAN, PAYMENT_CARD
-from .recognizer import Finding, Recognizer
+from .recognizer import NAME_LIST, Finding, Recognizer
 
 RedactionAction: TypeAlias = Literal["mask", "drop", "hash"]
 """The replacement of a finding: its type, nothing, or its type and a keyed hash, as in `[EMAIL:kdwqzbtmarfxpu]`."""
@@ -115,8 +116,11 @@ class Redactor:
     ) -> None:
         self._order = {one.name: place for place, one in enumerate(recognizers)}
         # Those of Mnemic that need a number are not asked about texts without one.
-        self._any = [one for one in recognizers if one in _ALWAYS or one not in RECOGNIZERS]
-        self._numbers = [one for one in recognizers if one not in self._any and one not in NATIONAL_IDS]
+        self._any = [one for one in recognizers if one in _ALWAYS or one.name == NAME_LIST]
+        # Those of the user see the text as it is.
+        self._given = [one for one in recognizers if one not in self._any and one not in RECOGNIZERS]
+        apart = {*self._any, *self._given, *NATIONAL_IDS}
+        self._numbers = [one for one in recognizers if one not in apart]
         self._ids = frozenset(one.name for one in recognizers if one in NATIONAL_IDS)
         self._engine = engine
         self._action = action
@@ -143,10 +147,15 @@ class Redactor:
         return found
 
     def _search(self, text: str) -> list[Finding]:
-        found = [Finding(start, end, one.name) for one in self._any for start, end in one.find(text)]
-        if _NUMBER.search(text) is not None:
-            found += [Finding(start, end, one.name) for one in self._numbers for start, end in one.find(text)]
-            found += [Finding(start, end, name) for name, (start, end) in find_national_ids(text, self._ids)]
+        normal = normal_form(text)
+        plain = normal.text
+        found = [Finding(start, end, one.name) for one in self._any for start, end in one.find(plain)]
+        if _NUMBER.search(plain) is not None:
+            found += [Finding(start, end, one.name) for one in self._numbers for start, end in one.find(plain)]
+            found += [Finding(start, end, name) for name, (start, end) in find_national_ids(plain, self._ids)]
+        if normal.places is not None:
+            found = [Finding(*normal.span(one.start, one.end), one.name) for one in found]
+        found += [Finding(start, end, one.name) for one in self._given for start, end in one.find(text)]
         if self._engine is not None:
             found += self._engine(text)
         if not found:

@@ -252,6 +252,26 @@ def test_a_restored_session_is_within_its_limits(memory: mnemic.Memory, overflow
     assert kept(memory) == before
 
 
+def test_history_true_is_as_before_or_a_month(tmp_path: Path, clock: Steps) -> None:
+    def versions(store: str, history: timedelta | bool | Literal["recorded"] | None) -> int:
+        with mnemic.open(f"sqlite:///{tmp_path}/{store}.db", history=history, clock=clock, embedder=None) as memory:
+            memory.scope("alice").notes.write("note", clock.move().isoformat())
+            memory.scope("alice").notes.write("note", clock.move().isoformat())
+            return len(memory.scope("alice").history("note"))
+
+    assert versions("none", "recorded") == versions("none", False) == versions("none", None) == 1
+    assert versions("new", True) == 2
+    clock.move(timedelta(days=29).total_seconds())
+    assert versions("new", "recorded") == 4
+    clock.move(timedelta(days=1).total_seconds())
+    assert versions("new", "recorded") == 5  # without the first
+    assert versions("week", timedelta(days=7)) == 2
+    clock.move(timedelta(days=7).total_seconds())
+    assert versions("week", True) == 3
+    with pytest.raises(InvalidValueError, match="history must be a timedelta, a bool or 'recorded': 'month'"):
+        mnemic.open("memory://", history="month")  # type: ignore[arg-type]
+
+
 def test_appending_keeps_nothing(memory: mnemic.Memory) -> None:
     alice = memory.scope("alice")
     chat = alice.session("monday")
@@ -516,9 +536,10 @@ def test_a_scope_as_of_a_moment_is_read_only(memory: mnemic.Memory, clock: Steps
 def test_a_server_keeps_the_history_of_its_clients(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/served.db", history=MONTH, embedder=None) as client:
         url = str(client.base_url)
-        with pytest.raises(InvalidValueError, match="is kept by the server"):
-            mnemic.open(url, history=MONTH)
-        with mnemic.open(url, history=True) as memory:
+        for given in (MONTH, True):
+            with pytest.raises(InvalidValueError, match="is kept by the server"):
+                mnemic.open(url, history=given)
+        with mnemic.open(url, history="recorded") as memory:
             alice = memory.scope("acme", "alice")
             alice.notes.write("plan", "first")
             alice.session("monday").add("user", "hello")

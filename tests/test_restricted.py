@@ -322,7 +322,8 @@ def test_rights_of_calls(memory: mnemic.Memory) -> None:
 def test_a_reader_does_not_count_uses(memory: mnemic.Memory) -> None:
     memory.scope(MINE).remember("tea", id="k")
     before = memory.scope(MINE).memories.get("k")
-    memory.restricted(MINE, "read").scope(MINE).recall("tea")
+    reader = memory.restricted(MINE, "read").scope(MINE)
+    assert len(reader.recall("tea")) == len(reader.context("tea").hits) == 1
     assert memory.scope(MINE).memories.get("k") == before
 
 

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack
 from copy import copy
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, check_ttl, shown
+from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
 from .features.erasure import Erasing, compact
@@ -27,7 +27,7 @@ from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, AuditVerifier, make_checkpoint, read_checkpoint
 from .layers.beside import open_beside, open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
-from .layers.history import HistoryLayer, recorded_history
+from .layers.history import HistoryLayer, check_keeping, kept_time
 from .layers.hold import HoldLayer
 from .layers.index import IndexLayer
 from .layers.master_key import EncryptionKeys
@@ -63,7 +63,7 @@ class OpenOptions(TypedDict, total=False):
     audit: Auditing
     signing_key: SigningKeys | None
     redact: Redacting
-    history: timedelta | bool | None
+    history: timedelta | bool | Literal["recorded"] | None
     index_bytes: int
     clock: Callable[[], datetime] | None
 
@@ -526,7 +526,7 @@ def open_async(
     audit: Auditing = None,
     signing_key: SigningKeys | None = None,
     redact: Redacting = None,
-    history: timedelta | bool | None = None,
+    history: timedelta | bool | Literal["recorded"] | None = None,
     index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Opening:
@@ -540,16 +540,15 @@ def open_async(
     `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key
     signs; None is a key that is kept in the store. `redact` replaces personal data and secrets
     before they are stored: True for all known types, or a `Redaction`. `history` is how long versions that are
-    replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope; with True, as long
-    as before, if the store has a history. `index_bytes` bounds the memory of
+    replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope; with True, as long as before, or 30
+    days in a store without a history; with "recorded", only if it has one. `index_bytes` bounds the memory of
     all cached indexes together, except for a single larger one. `clock` is a function that returns the current time,
     for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError, MissingExtraError
     or a StoreError, such as DecryptionError, when awaited.
     """
     check_count(index_bytes, "index_bytes")
     check_callable(clock, "clock")
-    if not (history is None or isinstance(history, bool)):
-        check_ttl(history, "history")
+    check_keeping(history)
 
     async def opened() -> AsyncMemory:
         parsed, backend = registry.find(url)
@@ -594,7 +593,7 @@ def open_async(
                 index_bytes,
                 signing,
                 redaction,
-                await recorded_history(encrypted or store) if history is True else history or None,
+                await kept_time(encrypted or store, history),
             )
             await memory._prepare()
             stack.pop_all()

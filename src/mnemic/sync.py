@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
@@ -1115,8 +1115,9 @@ class Scope:
 def open(
     url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
     encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
-    signing_key: SigningKeys | None = None, redact: Redacting = None, history: timedelta | bool | None = None,
-    index_bytes: int = INDEX_BYTES, clock: Callable[[], datetime] | None = None,
+    signing_key: SigningKeys | None = None, redact: Redacting = None,
+    history: timedelta | bool | Literal["recorded"] | None = None, index_bytes: int = INDEX_BYTES,
+    clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
@@ -1128,8 +1129,8 @@ def open(
     and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept
     in the store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
     `Redaction`. `history` is how long versions that are replaced or deleted are kept, for `history`, `restore` and
-    `as_of` of a scope; with True, as long as before, if the store has a history. `index_bytes` bounds the memory
-    of all cached indexes together, except for a single larger one.
+    `as_of` of a scope; with True, as long as before, or 30 days in a store without a history; with "recorded", only
+    if it has one. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one.
     `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises
     InvalidValueError for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's
     vectors have another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a

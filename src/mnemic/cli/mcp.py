@@ -88,7 +88,7 @@ def mcp(
         url += f"?busy_timeout={BUSY_SECONDS}"
 
     async def serve() -> None:
-        async with open_async(url, encryption_key=store.keys, redact=store.redact, history=True) as memory:
+        async with open_async(url, encryption_key=store.keys, redact=store.redact, history="recorded") as memory:
             await serve_stdio(memory, scope, profiles, graph_file=graph_file)
 
     # An interrupt ends the process at once: the thread that waits for input would keep it alive. All is stored by then.

@@ -410,7 +410,7 @@ def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, 
         find_store(store)
     if store.signing_keys is not None:
         options["signing_key"] = store.signing_keys
-    with open(store.url, encryption_key=store.keys, redact=store.redact, history=True, **options) as memory:
+    with open(store.url, encryption_key=store.keys, redact=store.redact, history="recorded", **options) as memory:
         if new or name:
             _name(store, "new store" if new else "store")
         yield memory

@@ -23,7 +23,7 @@ from ..layers.versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_version
 from ..recall.index_entry import RECALL
 from ..records import VERSION, Match, Record, Ref, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Page, SearchableStore, all_streams, scan_all
-from ..store.query import CountUse, Outcome, Scan, Search, StreamScan, Write
+from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
 
 class AsOfStore:
@@ -42,9 +42,7 @@ class AsOfStore:
         return self._past.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
-        if not all(isinstance(op, CountUse) and not op.reported for op in write.ops):
-            self._refuse()
-        return [Outcome() for _ in write.ops]  # reading counts uses, but not those of then
+        self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise StorePermissionError(

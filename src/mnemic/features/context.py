@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from ..checks import check_count, check_number
-from ..errors import BudgetError, InvalidValueError
+from ..errors import AccessDeniedError, BudgetError, InvalidValueError, StorePermissionError
 from ..messages import Message
 from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Value
 from ..store.protocol import Store
@@ -68,7 +69,8 @@ async def build_context(
         context = await _fitted(tokens, session, recent, hits, budget, max_tokens)
         over = tokens.count(context.text) - max_tokens
         if over <= 0:
-            await count_use(store, [hit.ref for hit in context.hits])
+            with suppress(AccessDeniedError, StorePermissionError):  # who may only read counts no uses
+                await count_use(store, [hit.ref for hit in context.hits])
             return context
         # As one text it is longer than as messages, which is rare.
         budget -= over

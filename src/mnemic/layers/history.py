@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from copy import copy
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from ..checks import check_ttl, new_id
-from ..errors import ConflictError, LimitError, StorePermissionError
+from ..checks import check_ttl, new_id, shown
+from ..errors import ConflictError, InvalidValueError, LimitError, StorePermissionError
 from ..records import OF_SESSIONS, VERSION, Record, Ref, Stream, parse_time
 from ..store.protocol import Capability, Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
@@ -27,6 +27,8 @@ from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
 
 COPIED_AT_ONCE = 200
 """How many versions are written at once before a large purge."""
+DEFAULT_KEEP = timedelta(days=30)
+"""How long versions are kept with `history=True`, in a store without a history."""
 EVICTED_AT_ONCE = 32
 """How many candidates of a limit are read at once."""
 
@@ -365,9 +367,21 @@ async def history_since(store: Store) -> datetime | None:
     return max(since, store.clock() - keep)
 
 
-async def recorded_history(store: Store) -> timedelta | None:
-    """Return how long the versions of a store were kept last; None if it has no history, or a server keeps it."""
+def check_keeping(history: object) -> None:
+    """Raise InvalidValueError unless `history` says how long versions are kept."""
+    if isinstance(history, str) and history != "recorded":
+        raise InvalidValueError(f"history must be a timedelta, a bool or 'recorded': {shown(history)}")
+    if not (history is None or isinstance(history, bool | str)):
+        check_ttl(history, "history")
+
+
+async def kept_time(store: Store, history: timedelta | bool | Literal["recorded"] | None) -> timedelta | None:
+    """Return how long the versions of a store are kept; None if none are, or a server keeps them as recorded there."""
+    if history is not True and history != "recorded":
+        return history or None
     if Capability.SEARCH in store.capabilities or Capability.RECORDS not in store.capabilities:
-        return None
+        return DEFAULT_KEEP if history is True else None  # which such a store refuses
     (record,) = await store.read([BEGIN_REF])
-    return None if record is None else _begin_of(record)[1]
+    if record is not None:
+        return _begin_of(record)[1]
+    return DEFAULT_KEEP if history is True else None

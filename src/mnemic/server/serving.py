@@ -128,7 +128,7 @@ async def _serve(
         encryption_key=keys,
         audit=Audit(reads=settings.audit_reads) if settings.audit else None,
         signing_key=read_signing_keys(settings.signing_key_file, settings.signing_key_env),
-        history=timedelta(days=settings.history_days) if settings.history_days else True,
+        history=timedelta(days=settings.history_days) if settings.history_days else "recorded",
         redact=redact,
     )
     new = await _is_new(store)

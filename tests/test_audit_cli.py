@@ -92,3 +92,19 @@ def test_certificates_are_verified(folder: Path) -> None:
     found = json.loads(run(folder, "verify", str(certificate), str(folder / "changed.json"), "--json", code=1).stdout)
     assert [one["valid"] for one in found] == [True, False]
     assert "changed after it was signed" in found[1]["message"]
+
+
+def test_other_commands_continue_the_log_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "carol")
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    for options in ({"audit": True}, {"audit": True, "signing_key": SigningKey.generate()}, {}):
+        (tmp_path / "a.db").unlink(missing_ok=True)
+        with mnemic.open(url, embedder=None, **options) as memory:
+            memory.scope("acme").notes.write("note", 1)
+        for command in (["remember", "acme", "tea"], ["erase", "acme", "--yes"]):
+            result = CliRunner().invoke(main, [*command, "--store", str(tmp_path / "a.db")])
+            assert result.exit_code == 0, result.output
+        with mnemic.open(url, embedder=None, **(options or {"audit": True})) as memory:
+            actors = {(entry.operation, entry.actor) for entry in memory.audit_trail() if entry.actor}
+            assert actors == ({("purge", "cli:carol")} if len(options) == 1 else set()), "no key, or no log"
+            assert memory.audit_verify().intact

@@ -21,7 +21,7 @@ from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
 from .features.redaction_scan import RedactionScan, Scanned
 from .layers.audit import AuditLayer
-from .layers.audit_chain import ChainLayer
+from .layers.audit_chain import ChainLayer, continuable
 from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, AuditVerifier, make_checkpoint, read_checkpoint
@@ -573,6 +573,8 @@ def open_async(
             if encryption_key is not None:
                 encrypted = await open_encrypted(store, encryption_key, str(parsed))
                 stack.push_async_callback(encrypted.close)
+            if logged is not None and logged.existing and logged.store is None:
+                logged = logged if await continuable(encrypted or store, signing is not None) else None
             if logged is not None and isinstance(logged.store, str):
                 trail = await open_beside(encrypted or store, logged.store)
                 stack.push_async_callback(trail.close)

@@ -11,7 +11,7 @@ import click
 
 from ..errors import NotFoundError
 from .audit import log_options
-from .options import SCOPE, STORE, TIME, StoreChoice, dry_run_option, json_option, open_store
+from .options import SCOPE, STORE, TIME, StoreChoice, dry_run_option, existing_log, json_option, open_store
 from .output import count, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 @contextmanager
 def opened(store: StoreChoice, opening: dict[str, Any]) -> Iterator[Memory]:
     """Open a store, with its audit log if it has one."""
-    from ..records import CHAINS_KIND, ScopePath
-    from ..store.query import StreamScan
-
-    if opening["audit"] is True:  # unless the store has none, or a server keeps it
-        scan = StreamScan(scope=ScopePath(), kinds=(CHAINS_KIND,), below=False)
-        with open_store(store) as memory:
-            found = memory._driver.run(memory._async._store.streams(scan)).items
-        opening = {**opening, "audit": True if found else None}
-    with open_store(store, **opening) as memory:
+    log = opening["audit"]
+    with open_store(store, **{**opening, "audit": existing_log(None if log is True else log)}) as memory:
         yield memory
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from .options import SCOPE, StoreChoice, announce_new, default_store_options, names_option
+from .options import SCOPE, StoreChoice, announce_new, default_store_options, existing_log, names_option
 
 if TYPE_CHECKING:
     from ..records import ScopePath
@@ -88,7 +88,9 @@ def mcp(
         url += f"?busy_timeout={BUSY_SECONDS}"
 
     async def serve() -> None:
-        async with open_async(url, encryption_key=store.keys, redact=store.redact, history="recorded") as memory:
+        async with open_async(
+            url, encryption_key=store.keys, redact=store.redact, history="recorded", audit=existing_log()
+        ) as memory:
             await serve_stdio(memory, scope, profiles, graph_file=graph_file)
 
     # An interrupt ends the process at once: the thread that waits for input would keep it alive. All is stored by then.

@@ -15,6 +15,7 @@ from ..errors import InvalidValueError, NotFoundError
 from .redaction import redact_options
 
 if TYPE_CHECKING:
+    from ..layers.audit_settings import Audit
     from ..layers.master_key import EncryptionKeys
     from ..records import ScopePath
     from ..redaction.config import Redaction
@@ -397,14 +398,29 @@ def _name(store: StoreChoice, what: str) -> None:
     click.echo(f"{what}: {registry.StoreURL.parse(store.url)}", err=True)
 
 
+def existing_log(log: str | None = None) -> Audit:
+    """Return the settings that continue the audit log of a store, if it has one, or that of another store."""
+    from getpass import getuser
+
+    from ..layers.audit_settings import Audit
+
+    try:
+        actor = f"cli:{getuser()}"
+    except (ImportError, KeyError, OSError):
+        actor = "cli"
+    return Audit(store=log, actor=actor, existing=True)
+
+
 @contextmanager
 def open_store(store: StoreChoice, *, create: bool = False, name: bool = False, **options: Any) -> Iterator[Memory]:
     """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made.
 
-    It says on stderr that a store is new, and with `name` which one it is in any case. A store with a history keeps it.
+    It says on stderr that a store is new, and with `name` which one it is in any case. A store with a history keeps it,
+    and one with an audit log continues it.
     """
     from ..api import open
 
+    options.setdefault("audit", existing_log())
     new = create and not exists(store)
     if not create:
         find_store(store)

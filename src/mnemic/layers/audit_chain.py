@@ -25,9 +25,9 @@ from msgspec.structs import force_setattr, replace
 from ..checks import new_id
 from ..errors import SettingsChangedError, StoreError
 from ..event_loop import ForkAware, notify_on_fork, pause, running_loop
-from ..records import AUDIT_KIND, AUDIT_KINDS, CHAINS_KIND, Record, ScopePath, StreamName
+from ..records import AUDIT_KIND, AUDIT_KINDS, CHAINS_KIND, SIGNING_KIND, Record, ScopePath, StreamName
 from ..store.confinement import Unconfined
-from ..store.protocol import Nearest, OwnIndex, Store
+from ..store.protocol import Capability, Nearest, OwnIndex, Store
 from ..store.query import Expect, Op, Outcome, Put, StreamScan, Touch, Write
 from ..telemetry.calls import count as counted
 from .audit_entry import SALT, ChainKey, Head, linked
@@ -217,6 +217,15 @@ class ChainLayer(Layer, ForkAware):
             ops.append(put_entry(record))
         ops.append(Touch(scope, kind, None, head.text))
         return replace(write, ops=tuple(ops)), head
+
+
+async def continuable(store: Store, signing: bool) -> bool:
+    """Return whether a store has an audit log, and its key is given, `signing`, or kept in it; not that of a server."""
+    if Capability.SEARCH in store.capabilities or Capability.RECORDS not in store.capabilities:
+        return False
+    scan = StreamScan(scope=REGISTER, kinds=(CHAINS_KIND, SIGNING_KIND), below=False)
+    kinds = {stream.kind for stream in (await store.streams(scan)).items}
+    return CHAINS_KIND in kinds and (signing or SIGNING_KIND in kinds)
 
 
 _PUT = Put(Record(REGISTER, AUDIT_KIND, "entry"), 0)

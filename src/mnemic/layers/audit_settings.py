@@ -23,6 +23,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     `store` is a store, or the URL of one; None is the memory's own store. `flags` is a function that returns flags
     for a record. With `reads`, reads, scans and recalls are recorded as well; with `content`, the texts that are
     written and the queries of recall; with `pseudonyms`, keyed hashes in place of keys, actors, sessions and addresses.
+    With `existing`, only a store that has a log of its own, whose key is given or kept in it, is audited.
     """
 
     store: Store | str | None = None
@@ -33,6 +34,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     reads: bool = False
     content: bool = False
     pseudonyms: bool = False
+    existing: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for an invalid name."""

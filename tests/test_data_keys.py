@@ -22,6 +22,7 @@ from mnemic.errors import ConflictError, DecryptionError, InvalidValueError, New
 from mnemic.layers.beside import open_encrypted
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.encryption_metadata import METADATA_REF
+from mnemic.layers.layer import Layer
 from mnemic.records import ENCRYPTION_KIND, FENCE_KIND, Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store
@@ -174,10 +175,20 @@ def test_a_key_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytest.Mon
         with mnemic.open(url, encryption_key=form) as memory:
             memory.scope("acme", "alice").remember("tea", id=f"{n}")
             assert len(memory.scope("acme", "alice").memories.list()) == n + 1
+    monkeypatch.setenv("MEMORY_KEY", f" {b64encode(KEY).decode()}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for form in ("env:MEMORY_KEY", "file:~/text.key"):
+        mnemic.open(url, encryption_key=form).close()
     monkeypatch.delenv("MEMORY_KEY")
+    monkeypatch.setenv("EMPTY_KEY", "\n")
+    monkeypatch.setenv("SHORT_KEY", "abc")
+    (tmp_path / "short").write_text("abc")
     (tmp_path / "long").write_bytes(bytes(2000))
     for form, said in {
         "env:MEMORY_KEY": "MEMORY_KEY is not set",
+        "env:EMPTY_KEY": "the environment variable EMPTY_KEY is empty",
+        "env:SHORT_KEY": "the environment variable SHORT_KEY holds a value of .* length 3",
+        f"file:{tmp_path}/short": f"the key file {tmp_path}/short holds a value of .* length 3",
         f"file:{tmp_path}/none": "cannot read the key file",
         f"file:{tmp_path}/long": "longer than 1,024 bytes",
     }.items():
@@ -428,3 +439,123 @@ def test_a_changed_metadata_record_is_noticed() -> None:
         assert len(await everything(EncryptLayer(below, KEY), "x")) == 1
 
     run(work())
+
+
+# ------------------------------------------------------------ lost keys, and key stores that are none
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {name: f"sqlite:///{folder}/{name}.db" for name in ("data", "keys", "plain")}
+
+
+def copied(folder: Path, source: str, target: str) -> None:
+    with sqlite3.connect(folder / f"{source}.db") as one, sqlite3.connect(folder / f"{target}.db") as other:
+        one.backup(other)
+
+
+def test_an_older_key_store_is_refused_by_reads_and_writes(tmp_path: Path) -> None:
+    url = files(tmp_path)
+    encryption = mnemic.Encryption(KEY, key_store=url["keys"])
+    with mnemic.open(url["data"], encryption_key=encryption) as memory:
+        memory.scope("acme", "bob").notes.write("plan", "tea")
+        copied(tmp_path, "keys", "old")
+        memory.scope("acme", "alice").notes.write("plan", "milk")
+        memory.scope("acme", "bob").erase()
+        memory.scope("acme", "bob").notes.write("plan", "more tea")
+        copied(tmp_path, "keys", "new")
+    copied(tmp_path, "old", "keys")
+    missing = r"the data key [0-9a-f]{8} of scope '{}' is missing in the key store: restore the newest copy"
+    with mnemic.open(url["data"], encryption_key=encryption) as memory:
+        for name in ("acme/alice", "acme/bob"):
+            scope, error = memory.scope(*name.split("/")), missing.replace("{}", name)
+            with pytest.raises(DecryptionError, match=error):
+                scope.notes.write("other", "x")
+            with pytest.raises(DecryptionError, match=error):
+                scope.session("monday").add("user", "hello")
+        with pytest.raises(DecryptionError, match=missing.replace("{}", "acme/alice")):
+            memory.scope("acme", "alice").notes.read("plan")
+        memory.scope("acme", "carol").notes.write("plan", "new")
+    copied(tmp_path, "new", "keys")
+    with mnemic.open(url["data"], encryption_key=encryption) as memory:
+        assert memory.scope("acme", "alice").notes.read("plan") == "milk"
+        assert memory.scope("acme", "bob").notes.read("plan") == "more tea"
+
+
+def test_a_lost_key_record_is_not_replaced() -> None:
+    async def work() -> None:
+        below = MemoryStore()
+        await EncryptLayer(below, KEY).write(put(ALICE, "n"))
+        for record in (await below.scan(Scan(scope=ScopePath(), kinds=(ENCRYPTION_KIND,)))).items:
+            if record.key != METADATA_REF.key:
+                await below.write(Write((Delete(record.ref),)))
+        for fences in (True, False):
+            store = EncryptLayer(below, KEY)
+            if not fences:
+                await store.drop_fences(ScopePath())
+            with pytest.raises(DecryptionError, match="of scope 'acme/alice' is missing in the store"):
+                await store.write(put(ALICE, "m"))
+            with pytest.raises(DecryptionError, match="is missing in the store"):
+                await store.read([Ref(ALICE, "note", "n")])
+            assert await store.read([Ref(BOB, "note", "n")]) == [None]
+
+    run(work())
+
+
+class _Late(Layer):
+    """Lets another writer go first, once, when data keys of a subject are about to be created."""
+
+    other: Any = None
+
+    async def streams(self, scan: StreamScan) -> Any:
+        if self.other is not None and scan.kinds == (FENCE_KIND,):
+            other, self.other = self.other, None
+            await other
+        return await super().streams(scan)
+
+
+def test_a_key_that_another_made_meanwhile_is_not_overwritten() -> None:
+    async def work() -> None:
+        below = MemoryStore()
+        late = _Late(below)
+        store = EncryptLayer(late, KEY)
+        await store.write(put(ALICE, "n", "first"))
+        await store.destroy(ALICE)
+        other = EncryptLayer(below, KEY)
+        late.other = other.write(put(ALICE, "o", "other"))
+        await store.write(put(ALICE, "m", "mine"))
+        assert await texts(EncryptLayer(below, KEY)) == {"other", "mine"}
+
+    run(work())
+
+
+def test_what_cannot_be_a_key_store_is_refused_and_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.db").symlink_to(tmp_path / "data.db")
+    for spelling in (url["data"], "sqlite:///./data.db", "sqlite:///link.db"):
+        for _ in range(2):
+            with pytest.raises(InvalidValueError, match="is a key store itself"):
+                mnemic.open(url["data"], encryption_key=mnemic.Encryption(KEY, key_store=spelling))
+    with mnemic.open(url["plain"]) as memory:
+        memory.scope("a").remember("x")
+    with pytest.raises(InvalidValueError, match="holds records, which are no data keys"):
+        mnemic.open(url["data"], encryption_key=mnemic.Encryption(KEY, key_store=url["plain"]))
+    with pytest.raises(DecryptionError, match="holds records that are not encrypted"):
+        mnemic.open(url["plain"], encryption_key=mnemic.Encryption(KEY, key_store=url["keys"]))
+    assert not (tmp_path / "keys.db").exists()
+    encryption = mnemic.Encryption(KEY, key_store=url["keys"])
+    with mnemic.open(url["data"], encryption_key=encryption) as memory:
+        memory.scope("a", "b").remember("x")
+    with pytest.raises(InvalidValueError, match="is a key store: it cannot hold encrypted records"):
+        mnemic.open(url["keys"], encryption_key=KEY)
+    with pytest.raises(DecryptionError, match="there is no key store at"):
+        mnemic.open(url["data"], encryption_key=mnemic.Encryption(KEY, key_store="sqlite:///typo.db"))
+    assert not (tmp_path / "typo.db").exists()
+    (tmp_path / "keys.db").unlink()
+    with pytest.raises(DecryptionError, match="there is no key store at"):
+        mnemic.open(url["data"], encryption_key=encryption)
+    assert not (tmp_path / "keys.db").exists()
+    with mnemic.open(url["keys"]):
+        pass
+    with pytest.raises(DecryptionError, match="the key store does not have the keys of"):
+        mnemic.open(url["data"], encryption_key=encryption)

@@ -272,3 +272,18 @@ def test_rotation_on_the_command_line(filled: str, monkeypatch: pytest.MonkeyPat
     shown = CliRunner().invoke(main, ["rotate", "--store", filled, "--key-env", "UNSET"])
     assert shown.exit_code == 1
     assert "the environment variable UNSET is not set" in shown.output
+
+
+@pytest.mark.parametrize("data_keys", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_process_with_only_the_old_key_notices_a_rotation(tmp_path: Path, data_keys: bool, apart: bool) -> None:
+    url, keys = f"sqlite:///{tmp_path}/memory.db", f"sqlite:///{tmp_path}/keys.db" if apart else None
+    with mnemic.open(url, encryption_key=mnemic.Encryption(OLD, key_store=keys)) as late:
+        late.scope("acme", "alice").remember("Alice likes tea")
+        assert late.scope("acme", "alice").recall("tea")
+        with mnemic.open(url, encryption_key=mnemic.Encryption([NEW, OLD], key_store=keys)) as memory:
+            memory.rotate(data_keys=data_keys)
+        with pytest.raises(DecryptionError, match="If keys were rotated, open it with the new key"):
+            late.scope("acme", "bob").remember("Bob likes tea")
+    with mnemic.open(url, encryption_key=mnemic.Encryption(NEW, key_store=keys)) as memory:
+        assert len(memory.scope("acme").recall("likes tea")) == 1

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
 
-from ..errors import InvalidValueError
+from ..errors import DecryptionError, InvalidValueError
 from ..event_loop import Portal, running_loop
 from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
-from ..store.protocol import Page, Scrubbed, Store
+from ..store.protocol import Page, Scrubbed, Store, all_streams
 from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
 from .encrypted_files import encryption_layer
 from .encryption import EncryptLayer, check_plain
-from .encryption_metadata import METADATA_REF
+from .encryption_metadata import METADATA_REF, is_internal
 from .layer import Layer
 from .master_key import EncryptionKeys, MasterKeys, encryption_of
 from .restricted import require_whole
@@ -28,17 +29,51 @@ async def open_encrypted(store: Store, given: EncryptionKeys, url: str = "") -> 
     masters = MasterKeys(encryption.key)
     if encryption.key_store is None:
         return EncryptLayer(store, masters, url, subject_level=encryption.subject_level)
+    await _check_before(store, encryption.key_store, url or "the store")
     key_store = await _opened(encryption.key_store, store)
     try:
-        (record,) = await key_store.read([METADATA_REF])
-        if record is not None:
-            raise InvalidValueError(
-                f"the key store {StoreURL.parse(encryption.key_store)} is an encrypted store itself: use another one"
-            )
+        await _check_key_store(key_store, f"the key store {StoreURL.parse(encryption.key_store)}")
         return EncryptLayer(store, masters, url, subject_level=encryption.subject_level, key_store=key_store)
     except BaseException:
         await key_store.close()
         raise
+
+
+async def _check_before(store: Store, key_store: str, name: str) -> None:
+    """Raise DecryptionError if a store cannot have a key store, or its key store is lost: opening would create one."""
+    parsed, backend = registry.find(key_store)
+    (record,) = await store.read([METADATA_REF])
+    if record is None:
+        if await _has_records(store):
+            raise DecryptionError(
+                f"{name} holds records that are not encrypted: copy them to an empty store, with a key"
+            )
+        return
+    if isinstance(record.data, dict) and "store" in record.data:
+        raise DecryptionError(f"{name} keeps its data keys itself: open it without key_store")
+    waits = running_loop() is None and not backend.inline
+    if backend.exists is not None and not waits and not await backend.exists(parsed):
+        raise DecryptionError(
+            f"there is no key store at {parsed}, which has the data keys of {name}: restore its newest copy there"
+        )
+
+
+async def _check_key_store(store: Store, name: str) -> None:
+    """Raise InvalidValueError if a store has anything but data keys."""
+    (record,) = await store.read([METADATA_REF])
+    if record is not None:
+        raise InvalidValueError(f"{name} is an encrypted store itself: use another one")
+    if await _has_records(store):
+        raise InvalidValueError(f"{name} holds records, which are no data keys: use another store for the keys")
+
+
+async def _has_records(store: Store) -> bool:
+    """Return whether a store has anything but the records of its encryption, or that of others."""
+    async with aclosing(all_streams(store, StreamScan(scope=ScopePath(), limit=10))) as streams:
+        async for stream in streams:
+            if not is_internal(stream.scope, stream.kind):
+                return True
+    return False
 
 
 async def open_beside(store: Store, url: str, *, existing: bool = False) -> Store:

@@ -12,11 +12,13 @@ from contextlib import aclosing
 from hmac import digest
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..records import ENCRYPTION_KIND, Record, Ref, ScopePath
+from ..errors import DecryptionError
+from ..records import ENCRYPTION_KIND, FENCE_KIND, KEPT, Record, Ref, ScopePath, Stream
 from ..store.protocol import Store, scan_all
-from ..store.query import Scan
-from .cipher import DataKeys, new_key
+from ..store.query import Scan, StreamScan
+from .cipher import DataKeys, head_of, key_of, new_key
 from .encryption_metadata import (
     FORMAT,
     METADATA_REF,
@@ -25,6 +27,7 @@ from .encryption_metadata import (
     MetadataRecord,
     bound_to,
     encode,
+    is_internal,
     put_internal,
     to_data,
     to_wrapped,
@@ -83,7 +86,11 @@ class KeyRecords(MetadataRecord):
             metadata = await self.ensure()
             if (found := await self._read(metadata, subject)) is not None:
                 return found
+            await self.check_lost(subject, None)
+            await self.check_rotated()
             (stored,) = await self._key_store.read([self._ref(metadata, subject)])
+            if stored is not None and self._data(stored).get("keys") is not None:
+                return await self._read(metadata, subject)  # made by another meanwhile, and in use
             about = About(None) if stored is None else self._about(metadata, stored)
             made = DataKeys.generate(subject, _names(about))
             await self._write_keys(metadata, made, 0 if stored is None else stored.version)
@@ -121,6 +128,40 @@ class KeyRecords(MetadataRecord):
             return frozenset()
         (record,) = await self._key_store.read([self._ref(metadata, subject)])
         return frozenset() if record is None else _names(self._about(metadata, record))
+
+    async def check_lost(self, subject: str, keys: DataKeys | None) -> None:
+        """Raise DecryptionError if the store names a data key of a subject that is neither known nor destroyed.
+
+        A new key would split the data of the subject for good.
+        """
+        if (metadata := await self.load()) is None:
+            return
+        named = await self._named_keys(metadata, subject, records=keys is None)
+        if not named or (keys is not None and named <= {*keys.keys, *keys.destroyed}):
+            return
+        # Read after the names, since a key is stored before anything names it.
+        keys = await self._read(metadata, subject)
+        known = await self.destroyed(subject) if keys is None else {*keys.keys, *keys.destroyed}
+        for name in sorted(named - known):
+            where = "the key store" if self.apart else self._name
+            raise DecryptionError(
+                f"the data key {name.hex()} of scope {subject!r} is missing in {where}: restore the newest copy of "
+                f"{where}, which has it"
+            )
+
+    async def _named_keys(self, metadata: Metadata, subject: str, *, records: bool) -> set[bytes]:
+        """Return the names of data keys in some fences of a subject and, with `records`, in its first record."""
+        scope = ScopePath(subject)
+        listed = StreamScan(scope=scope, below=len(scope.segments) >= metadata.fixed.level, limit=10)
+        fences = await self._store.streams(replace(listed, kinds=(FENCE_KIND,), empty=True))
+        named = {_name(stream) for stream in fences.items if stream.settings is not None}
+        streams = (await self._store.streams(listed)).items if records else ()
+        for stream in streams:
+            if stream.count and not is_internal(stream.scope, stream.kind) and stream.kind not in KEPT:
+                scan = Scan(scope=stream.scope, kinds=(stream.kind,), below=False, bodies=False, limit=1)
+                named |= {key_of(head_of(record), record) for record in (await self._store.scan(scan)).items}
+                break
+        return named
 
     async def _write_keys(self, metadata: Metadata, keys: DataKeys, version: int) -> bool:
         """Write the keys of a subject unless another writer was faster; return whether it was done."""
@@ -223,6 +264,13 @@ class KeyRecords(MetadataRecord):
     def _about(self, metadata: Metadata, record: Record) -> About:
         found: About = self._opened(metadata.keys, self._data(record), record.ref, About)
         return found
+
+
+def _name(fence: Stream) -> bytes:
+    try:
+        return bytes.fromhex(fence.settings or "")
+    except ValueError:
+        raise DecryptionError(f"the settings of {fence.kind} in scope {fence.scope.path!r} were modified") from None
 
 
 def _names(about: About) -> frozenset[bytes]:

@@ -178,6 +178,7 @@ class EncryptLayer(Layer):
         current = await self._records.reload(keys.subject) or await self._records.ensure_keys(keys.subject)
         name = current.first.hex()
         if stored is None or stored.settings != name:
+            await self._records.check_lost(keys.subject, current)
             expected = Expect(scope, FENCE_KIND, settings=None if stored is None else stored.settings)
             try:
                 await self._below.write(Write((expected, Touch(scope, FENCE_KIND, settings=name))))
@@ -222,6 +223,9 @@ class EncryptLayer(Layer):
         fresh = {subject: await self._records.reload(subject) for subject in stale}
         if any(fresh[subject] is not keys for subject, keys in stale.items()):
             return await self._read(refs, known | fresh)
+        for subject in missed - stale.keys():
+            if used[subject] is None:
+                await self._records.check_lost(subject, None)
         return found
 
     async def scan(self, scan: Scan) -> Page[Record]:

@@ -20,7 +20,7 @@ from ..errors import ConflictError, DecryptionError, InvalidValueError, NewerSch
 from ..event_loop import pause
 from ..records import ENCRYPTION_KIND, FENCE_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams
-from ..store.query import Put, StreamScan, Write
+from ..store.query import Delete, Put, StreamScan, Write
 from .cipher import DataKeys, subject_of
 from .layer import whole_store
 from .master_key import SUBJECT_LEVEL, MasterKeys, Wrapped
@@ -116,9 +116,30 @@ class MetadataRecord:
         return await self._alone("", enough, create)
 
     async def check(self) -> None:
-        """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted."""
+        """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted.
+
+        Raises InvalidValueError if it is a key store, its own or another's.
+        """
         if await self.load() is not None:
             return
+        await self._check_content()
+        made = False
+        if self.apart:
+            (known,) = await self._key_store.read([STORE_KEYS_REF])
+            await self._store_keys(create=True)
+            made = known is None
+        # Whatever their URLs are: if both are one store, what was written to one is in the other.
+        (found,) = await self._store.read([STORE_KEYS_REF])
+        if found is not None and await self.load(again=True) is None:
+            if made:
+                await self._store.write(Write((Delete(STORE_KEYS_REF),)))
+            raise InvalidValueError(
+                f"{self._name} is a key store{' itself' if self.apart else ''}: it cannot hold encrypted records, too; "
+                "use another store for them"
+            )
+
+    async def _check_content(self) -> None:
+        """Raise DecryptionError if the store has records that are not encrypted."""
         async with aclosing(all_streams(self._store, StreamScan(scope=ScopePath(), limit=10))) as streams:
             async for stream in streams:
                 if stream.kind == ENCRYPTION_KIND and not stream.scope.path:
@@ -149,7 +170,10 @@ class MetadataRecord:
         if self.apart:
             keys, wrapped = await self._store_keys(), None
             if keys is None:
-                raise DecryptionError(f"the key store does not have the keys of {self._name}")
+                raise DecryptionError(
+                    f"the key store does not have the keys of {self._name}: open it with the right one, or restore its "
+                    "newest copy"
+                )
         else:
             wrapped = to_wrapped(data["store"], self._name)
             packed = await self.masters.unwrap(wrapped, self._name)
@@ -177,6 +201,18 @@ class MetadataRecord:
                 return None
             wrapped = await self.masters.wrap(DataKeys.generate(_OF_STORE).packed())
             await put_internal(self._key_store, STORE_KEYS_REF, {"format": FORMAT, "keys": to_data(wrapped)}, 0)
+
+    async def check_rotated(self) -> None:
+        """Raise DecryptionError if the store's keys were wrapped elsewhere by a master key that is not known here.
+
+        New data keys would be wrapped by an old master key, which others no longer have.
+        """
+        store, ref, name = (
+            (self._key_store, STORE_KEYS_REF, "keys") if self.apart else (self._store, METADATA_REF, "store")
+        )
+        (record,) = await store.read([ref])
+        if record is not None:
+            self.masters.require(to_wrapped(self._data(record).get(name), self._name), self._name)
 
     def _data(self, record: Record) -> dict[str, Any]:
         """Return the data of an internal record; raises DecryptionError or NewerSchemaError for another format."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import force_setattr, replace
 
 from ..checks import check_count, shown, to_microseconds
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, StoreError
 from ..event_loop import ForkAware, notify_on_fork
 from ..models.embedder import AUTO, Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
@@ -364,7 +364,11 @@ class IndexLayer(Layer, ForkAware):
             for start in range(0, len(keys), MAX_CHOICES):
                 where = (Condition("key", "in", tuple(keys[start : start + MAX_CHOICES])),)
                 scan = Scan(scope=scope, kinds=(kind,), where=where, derived=(USE,), bodies=False)
-                for record in (await store.scan(scan)).items:
+                try:
+                    records = (await store.scan(scan)).items
+                except StoreError:
+                    continue
+                for record in records:
                     last, more = uses[record.ref]
                     known = unpack_use(record.derived.get(USE)).uses
                     ops.append(Derive(record.ref, USE, pack_use(Use(last, known + more, last))))

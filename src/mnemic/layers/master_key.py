@@ -123,14 +123,19 @@ class MasterKeys:
         master = self._masters[self.first]
         return Wrapped(self.first, b64encode(await _called(master.wrap, content, master.name)).decode())
 
-    async def unwrap(self, wrapped: Wrapped, what: str) -> bytes:
-        """Return wrapped content; raises DecryptionError, which names `what`, if the key is not known or wrong."""
-        master = self._masters.get(wrapped.key)
-        if master is None:
+    def require(self, wrapped: Wrapped, what: str) -> MasterKey:
+        """Return the key that wrapped; raises DecryptionError, which names `what`, if it is not known."""
+        if (master := self._masters.get(wrapped.key)) is None:
             raise UnknownMasterKeyError(
                 f"{what} is encrypted with the key {wrapped.key}, which was not given; given: "
-                f"{', '.join(self._masters)}"
+                f"{', '.join(self._masters)}. If keys were rotated, open it with the new key; what still has an old "
+                "one, with [new, old], and rotate again"
             )
+        return master
+
+    async def unwrap(self, wrapped: Wrapped, what: str) -> bytes:
+        """Return wrapped content; raises DecryptionError, which names `what`, if the key is not known or wrong."""
+        master = self.require(wrapped, what)
         try:
             value = b64decode(wrapped.value, validate=True)
         except ValueError:
@@ -186,11 +191,15 @@ def derived_key(secret: bytes, purpose: bytes, length: int = KEY_SIZE) -> bytes:
 def key_bytes(key: object) -> bytes:
     """Return the 32 bytes of a key in any form; raises InvalidValueError, which never shows the key."""
     if isinstance(key, PathLike):
-        return key_bytes(key_in_file(key))
+        return _bytes_of(key_in_file(key), f"the key file {key} holds")
     if isinstance(key, str) and key.startswith("file:"):
-        return key_bytes(key_in_file(key.removeprefix("file:")))
+        return _bytes_of(key_in_file(path := key.removeprefix("file:")), f"the key file {path} holds")
     if isinstance(key, str) and key.startswith("env:"):
-        return key_bytes(key_in_variable(key.removeprefix("env:")))
+        return _bytes_of(key_in_variable(name := key.removeprefix("env:")), f"the environment variable {name} holds")
+    return _bytes_of(key)
+
+
+def _bytes_of(key: object, source: str = "") -> bytes:
     if isinstance(key, bytes | bytearray) and len(key) == KEY_SIZE:
         return bytes(key)
     if isinstance(key, str | bytes | bytearray):
@@ -204,7 +213,7 @@ def key_bytes(key: object) -> bytes:
     size = f" of length {len(key)}" if isinstance(key, str | bytes | bytearray) else ""
     raise InvalidValueError(
         "an encryption key is 32 random bytes, or their 44 base64 characters, as cryptography's "
-        f"Fernet.generate_key() makes them; given was a value of the type {type(key).__name__}{size}"
+        f"Fernet.generate_key() makes them; {source or 'given was'} a value of the type {type(key).__name__}{size}"
     )
 
 
@@ -235,6 +244,8 @@ def key_in_content(content: bytes, name: str) -> str | bytes:
 
 def key_in_variable(name: str) -> str:
     """Return the key in an environment variable; raises InvalidValueError."""
-    if not os.environ.get(name):
+    if (value := os.environ.get(name)) is None:
         raise InvalidValueError(f"the environment variable {name} is not set; it should hold a key")
-    return os.environ[name]
+    if not (value := value.strip()):
+        raise InvalidValueError(f"the environment variable {name} is empty; it should hold a key")
+    return value

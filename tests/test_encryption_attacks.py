@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 import mnemic
 from layered import KEY
 from mnemic.backends.sql.schema import COLUMNS, RECORDS
+from mnemic.doctor import examine
 from mnemic.errors import DecryptionError
 from servers.stores import empty_store
 
@@ -164,6 +166,23 @@ def test_swapped_key_records(url: str) -> None:
             memory.scope("acme", "alice").facts.ask()
 
 
+@pytest.mark.parametrize("embedder", [None, "auto"])
+def test_the_lost_records_of_the_encryption(tmp_path: Path, embedder: Any) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with mnemic.open(url, encryption_key=KEY, embedder=embedder) as memory:
+        memory.scope("acme", "alice").notes.write("plan", "tea")
+        memory.scope("acme", "alice").remember("Alice likes tea")
+    with database(url) as execute:
+        id = stream(execute, "encryption")
+        execute("DELETE FROM mnemic_records WHERE stream_id = ?", id)
+        execute("DELETE FROM mnemic_streams WHERE id = ?", id)
+    for key in (None, KEY):
+        with pytest.raises(DecryptionError, match="is encrypted, but the record of its encryption is lost"):
+            mnemic.open(url, encryption_key=key, embedder=embedder)
+    examined = asyncio.run(examine(url))
+    assert [problem.code for problem in examined.problems if problem.severity == "error"] == ["lost_keys"]
+
+
 # ------------------------------------------------------------ not noticed, as the documentation says
 
 
@@ -171,7 +190,7 @@ def test_the_documentation_names_what_is_not_noticed(url: str) -> None:
     """Each attack here succeeds; if one no longer does, or a new one is found, the list is changed."""
     listed = re.search(r"Not noticed(.*?)\n\n", DOCUMENT.read_text(), re.DOTALL)
     assert listed is not None
-    for words in ("removed", "older version", "order", "last change"):
+    for words in ("removed", "older version", "version number", "order", "last change"):
         assert words in listed[1], words
     with database(url) as execute:
         id = stream(execute, "note")

@@ -22,6 +22,7 @@ from .errors import (
 )
 from .features.hits import to_item_of
 from .layers.beside import open_encrypted
+from .layers.encryption import check_plain
 from .layers.encryption_metadata import METADATA_REF
 from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption_of
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
@@ -164,6 +165,13 @@ async def _look_into(
     known["shared"] = Capability.SHARED in store.capabilities
     (metadata,) = await store.read([METADATA_REF])
     known["encrypted"] = metadata is not None
+    lost = False
+    if not known["encrypted"]:
+        try:
+            await check_plain(store, "the store")
+        except DecryptionError as error:
+            lost = True
+            found.error("lost_keys", str(error), "restore a backup of the store, or copy its key records from one")
     records: Counter[str] = Counter()
     scopes: set[str] = set()
     async for stream in streams_around(store):
@@ -173,7 +181,7 @@ async def _look_into(
             records[stream.kind] += stream.count
             scopes.add(stream.scope.path)
     known["records"], known["scopes"] = dict(sorted(records.items())), len(scopes)
-    sealed = known["encrypted"] and encryption_key is None
+    sealed = lost or (known["encrypted"] and encryption_key is None)
     below = store
     if metadata is not None and encryption_key is not None:
         if not await _check_key_store(metadata, encryption_key, found):

@@ -87,8 +87,8 @@ class KeyRecords(MetadataRecord):
             if (found := await self._read(metadata, subject)) is not None:
                 return found
             await self.check_lost(subject, None)
-            await self.check_rotated()
-            (stored,) = await self._key_store.read([self._ref(metadata, subject)])
+            stored, own = await self._key_store.read([self._ref(metadata, subject), self.own_keys])
+            self.check_rotated(own)
             if stored is not None and self._data(stored).get("keys") is not None:
                 return await self._read(metadata, subject)  # made by another meanwhile, and in use
             about = About(None) if stored is None else self._about(metadata, stored)

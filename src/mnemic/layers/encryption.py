@@ -28,9 +28,10 @@ from ..store.retry import ATTEMPTS
 from .cipher import CLEAR_KEYS, DataKeys, UnknownDataKeyError, open_record
 from .data_keys import KeyRecords
 from .encrypted_ops import OpCipher, split_conditions
-from .encryption_metadata import MAX_WAIT, METADATA_REF, is_internal
+from .encryption_metadata import MAX_WAIT, METADATA_REF, check_not_lost, is_internal
 from .layer import Layer, filtered_scan
 from .master_key import EncryptionKeys, MasterKeys, encryption_of
+from .store_embedder import EMBEDDER_REF
 
 MANY_RECORDS, MANY_CHARACTERS = 256, 500_000
 """From how many records or characters the work runs in a thread instead of blocking the event loop."""
@@ -38,12 +39,13 @@ MANY_RECORDS, MANY_CHARACTERS = 256, 500_000
 
 async def check_plain(store: Store, url: str) -> None:
     """Raise DecryptionError if a store opened without a key is encrypted."""
-    (record,) = await store.read([METADATA_REF])
+    record, embedder = await store.read([METADATA_REF, EMBEDDER_REF])
     if record is not None:
         raise DecryptionError(
             f"{url or 'this store'} is encrypted: open it with encryption_key=…, or on the command line --key-file "
             "or --key-env"
         )
+    await check_not_lost(store, url or "this store", embedder)
 
 
 class EncryptLayer(Layer):

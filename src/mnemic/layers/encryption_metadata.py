@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from ..errors import ConflictError, DecryptionError, InvalidValueError, NewerSchemaError
 from ..event_loop import pause
 from ..records import ENCRYPTION_KIND, FENCE_KIND, Record, Ref, ScopePath
-from ..store.protocol import Store, all_streams
+from ..store.protocol import Capability, Store, all_streams
 from ..store.query import Delete, Put, StreamScan, Write
-from .cipher import DataKeys, subject_of
+from .cipher import HEAD, DataKeys, subject_of
 from .layer import whole_store
 from .master_key import SUBJECT_LEVEL, MasterKeys, Wrapped
 
@@ -140,6 +140,7 @@ class MetadataRecord:
 
     async def _check_content(self) -> None:
         """Raise DecryptionError if the store has records that are not encrypted."""
+        await check_not_lost(self._store, self._name)
         async with aclosing(all_streams(self._store, StreamScan(scope=ScopePath(), limit=10))) as streams:
             async for stream in streams:
                 if stream.kind == ENCRYPTION_KIND and not stream.scope.path:
@@ -202,17 +203,19 @@ class MetadataRecord:
             wrapped = await self.masters.wrap(DataKeys.generate(_OF_STORE).packed())
             await put_internal(self._key_store, STORE_KEYS_REF, {"format": FORMAT, "keys": to_data(wrapped)}, 0)
 
-    async def check_rotated(self) -> None:
-        """Raise DecryptionError if the store's keys were wrapped elsewhere by a master key that is not known here.
+    @property
+    def own_keys(self) -> Ref:
+        """Ref of the record with the store's own keys, which is where the data keys are."""
+        return STORE_KEYS_REF if self.apart else METADATA_REF
+
+    def check_rotated(self, record: Record | None) -> None:
+        """Raise DecryptionError if the store's own keys were wrapped elsewhere by a master key not known here.
 
         New data keys would be wrapped by an old master key, which others no longer have.
         """
-        store, ref, name = (
-            (self._key_store, STORE_KEYS_REF, "keys") if self.apart else (self._store, METADATA_REF, "store")
-        )
-        (record,) = await store.read([ref])
         if record is not None:
-            self.masters.require(to_wrapped(self._data(record).get(name), self._name), self._name)
+            data = self._data(record)
+            self.masters.require(to_wrapped(data.get("keys" if self.apart else "store"), self._name), self._name)
 
     def _data(self, record: Record) -> dict[str, Any]:
         """Return the data of an internal record; raises DecryptionError or NewerSchemaError for another format."""
@@ -265,6 +268,22 @@ class MetadataRecord:
 def is_internal(scope: ScopePath, kind: str) -> bool:
     """Return whether records of a kind in a scope are those of the encryption itself."""
     return kind == FENCE_KIND or (kind == ENCRYPTION_KIND and not scope.path)
+
+
+async def check_not_lost(store: Store, name: str, embedder: Record | None = None) -> None:
+    """Raise DecryptionError if a store without a metadata record was encrypted.
+
+    The record of its embedder tells, or else the first streams.
+    """
+    lost = embedder is not None and HEAD in embedder.meta
+    if embedder is None and Capability.SEARCH not in store.capabilities:
+        page = await store.streams(StreamScan(scope=ScopePath(), empty=True, limit=10))
+        lost = any(stream.kind == FENCE_KIND for stream in page.items)
+    if lost and (await store.read([METADATA_REF]))[0] is None:
+        raise DecryptionError(
+            f"{name} is encrypted, but the record of its encryption is lost: restore the records of the kind "
+            f"{ENCRYPTION_KIND!r} at the root from a backup"
+        )
 
 
 def store_id(record: Record) -> object:

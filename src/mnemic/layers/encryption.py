@@ -39,13 +39,14 @@ MANY_RECORDS, MANY_CHARACTERS = 256, 500_000
 
 async def check_plain(store: Store, url: str) -> None:
     """Raise DecryptionError if a store opened without a key is encrypted."""
-    record, embedder = await store.read([METADATA_REF, EMBEDDER_REF])
+    remote = Capability.SEARCH in store.capabilities  # a server, which has checked its own store
+    record, *embedder = await store.read([METADATA_REF] if remote else [METADATA_REF, EMBEDDER_REF])
     if record is not None:
         raise DecryptionError(
             f"{url or 'this store'} is encrypted: open it with encryption_key=…, or on the command line --key-file "
             "or --key-env"
         )
-    await check_not_lost(store, url or "this store", embedder)
+    await check_not_lost(store, url or "this store", *embedder)
 
 
 class EncryptLayer(Layer):

@@ -177,11 +177,11 @@ class EncryptLayer(Layer):
         if stored is not None and stored.settings == keys.first.hex() and error.settings != stored.settings:
             # It is the caller's conflict; or the fence was mended meanwhile, and the next attempt succeeds.
             return FENCE_KIND in str(error)
+        await self._records.check_lost(keys.subject, keys)
         # The fence stands before the key is looked at again: whoever destroys the key looks for fences afterwards.
         current = await self._records.reload(keys.subject) or await self._records.ensure_keys(keys.subject)
         name = current.first.hex()
         if stored is None or stored.settings != name:
-            await self._records.check_lost(keys.subject, current)
             expected = Expect(scope, FENCE_KIND, settings=None if stored is None else stored.settings)
             try:
                 await self._below.write(Write((expected, Touch(scope, FENCE_KIND, settings=name))))

@@ -10,13 +10,13 @@ import os
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, json
 from msgspec.structs import replace
 
-from ..errors import ConflictError, DecryptionError, InvalidValueError, NewerSchemaError
+from ..errors import ConflictError, DecryptionError, InvalidValueError, NewerSchemaError, UnreadableStoreError
 from ..event_loop import pause
 from ..records import ENCRYPTION_KIND, FENCE_KIND, Record, Ref, ScopePath
 from ..store.protocol import Capability, Store, all_streams
@@ -277,8 +277,9 @@ async def check_not_lost(store: Store, name: str, embedder: Record | None = None
     """
     lost = embedder is not None and HEAD in embedder.meta
     if embedder is None and Capability.SEARCH not in store.capabilities:
-        page = await store.streams(StreamScan(scope=ScopePath(), empty=True, limit=10))
-        lost = any(stream.kind == FENCE_KIND for stream in page.items)
+        with suppress(UnreadableStoreError):  # which calls on what is damaged raise themselves
+            page = await store.streams(StreamScan(scope=ScopePath(), empty=True, limit=10))
+            lost = any(stream.kind == FENCE_KIND for stream in page.items)
     if lost and (await store.read([METADATA_REF]))[0] is None:
         raise DecryptionError(
             f"{name} is encrypted, but the record of its encryption is lost: restore the records of the kind "

@@ -102,7 +102,7 @@ def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_no
 
     readme = examples("README.md")
     assert len(readme) >= 5
-    plain = [text for text in readme if "mnemic.agents" not in text]
+    plain = [text for text in readme if "mnemic.agents" not in text and "encryption_key" not in text]
     paste(python, plain, tmp_path / "typed")
 
     # What the extras and the notebook need lies behind what was installed, and never in place of it.

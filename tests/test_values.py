@@ -28,8 +28,8 @@ from mnemic import (
     ToolCall,
 )
 
-GIVEN = {"Audit", "Summarize"}
-"""What callers give and nobody is given back: they hold functions and stores."""
+GIVEN = {"Audit", "Encryption", "MasterKey", "Redaction", "Summarize", "Vault"}
+"""What callers give and nobody is given back: they hold functions, keys and stores."""
 LONG = "tea " * 5_000
 
 
@@ -89,7 +89,32 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             alice.forget(item),
             mnemic.Skipped("an empty file", 2, "a.md"),
         ]
+    made += erasure_values(folder)
     return {type(value).__name__: value for value in made}
+
+
+def erasure_values(folder: Path) -> list[Any]:
+    """Return what holds, the history, scans, and the export and erasure of a subject return."""
+    archive = f"sqlite:///{folder}/archive.db"
+    started = datetime.now(UTC)
+    made: list[Any] = [mnemic.Finding(6, 21, "EMAIL")]
+    made += [mnemic.InterruptedErasure(id="1", started=started, records=2)]
+    with mnemic.open(f"sqlite:///{folder}/subjects.db", history=True) as memory:
+        alice, team = memory.scope("acme", "alice"), memory.scope("acme", "team")
+        alice.session("monday").add("user", f"Write to ann@example.com: {LONG}")
+        team.remember("Ann drinks tea", source="acme/alice/monday")
+        item = alice.remember("Ann likes green tea", source="chat")
+        alice.memories.update(item.id, text=f"Ann likes black tea: {LONG}")
+        alice.forget(source="chat", archive=archive)
+        made += alice.history(item)
+        hold = alice.hold("a lawsuit", until=started + timedelta(days=1))
+        made += [hold, alice.release(hold)]
+        scanned = alice.scan()
+        made += [scanned, *scanned.found, alice.subject_export(folder / "alice.zip")]
+        done = alice.erase(archives=[archive])
+        made += [done, *done.erased, *done.derived, *done.archives, *done.verified]
+        made += memory.restricted("acme").scope("acme", "team").erase().unreached
+    return made
 
 
 def test_there_is_a_sample_of_every_public_value(samples: dict[str, Any]) -> None:

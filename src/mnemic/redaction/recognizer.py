@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..checks import check_text, shown
 from ..errors import InvalidValueError
+from ..records import Value
 from .normal_form import normal_form
 
 Span: TypeAlias = tuple[int, int]
@@ -33,7 +34,7 @@ class Recognizer(Struct, frozen=True):
         check_recognizer_name(self.name)
 
 
-class Finding(Struct, frozen=True, order=True):
+class Finding(Value, frozen=True, order=True):
     """A place in a text, and the name of the recognizer that found it."""
 
     start: int

@@ -21,13 +21,23 @@ class KilledWriter:
 
     def __init__(self, url: str, name: str, first: int) -> None:
         self._acknowledged, theirs = _CONTEXT.Pipe(duplex=False)
-        self._process = _CONTEXT.Process(target=_append, args=(url, name, first, theirs, dict(os.environ)), daemon=True)
+        going, self._going = _CONTEXT.Pipe(duplex=False)
+        arguments = (url, name, first, theirs, going, dict(os.environ))
+        self._process = _CONTEXT.Process(target=_append, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
+        going.close()
 
     def first(self) -> int:
         """Wait until the first message is acknowledged; return its number; raises EOFError if it fails."""
         return int(self._acknowledged.recv())
+
+    def go_on(self) -> None:
+        """Let it add the others.
+
+        It waits for that, since one that needs no read before it appends leaves another no gap for its first.
+        """
+        self._going.send(None)
 
     def kill(self) -> None:
         """Kill it as a power cut would."""
@@ -45,14 +55,19 @@ class KilledWriter:
             return found
         finally:
             self._acknowledged.close()
+            self._going.close()
             self._process.join()
             self._process.close()
 
 
-def _append(url: str, name: str, first: int, acknowledged: Connection, environment: dict[str, str]) -> None:
+def _append(
+    url: str, name: str, first: int, acknowledged: Connection, going: Connection, environment: dict[str, str]
+) -> None:
     os.environ.update(environment)  # the fork server has that of the first test
     with mnemic.open(url, embedder=None) as memory:
         chat = memory.scope("acme").session("shared")
         for n in range(first, 1_000_000):
             chat.add("user", f"{name}-{n}", once=f"{name}-{n}")
             acknowledged.send(n)
+            if n == first:
+                going.recv()

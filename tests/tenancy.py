@@ -52,8 +52,8 @@ CHATS = ("s", "s2", "a b")
 NAMES = ("Ann", "Bob", "Rome", "tea")
 PREDICATES = ("likes", "knows")
 
-NUMBERS = ("last_seq", "seq", "version", "cursor")
-"""What AgentCore numbers by its own clock."""
+NUMBERS = ("last_seq", "seq", "version", "cursor", "first_activity")
+"""What AgentCore numbers by its own clock, and when a stream began: it knows that of the records that are left."""
 
 
 NEW_ID = re.compile("[0-9a-f]{32}")

@@ -14,7 +14,7 @@ import mnemic
 from mnemic.layers.restricted import RIGHTS
 from mnemic.records import RECALLED, Ref, ScopePath
 from mnemic.store.matching import to_cursor
-from mnemic.store.query import Delete, Expect, Scan, StreamScan, Touch, Write
+from mnemic.store.query import Delete, Expect, Op, Scan, StreamScan, Touch, Write
 from tenancy import CHATS, FAMILIES, KEYS, NAMES, PREDICATES, STEP, TENANTS, TOPICS, Stores, Tenant, run
 
 who = st.integers(0, TENANTS - 1)
@@ -300,7 +300,8 @@ class Tenants(Stores):
         first = Scan(scope=other.path, below=True, limit=1)
         if self.stage.own_order and other is not self.tenants[n]:
             return
-        cursor: str | None = to_cursor((other.path.path, kind, 9 if reverse else 0))
+        last = 9 if self.stage.all_kinds else 2**62  # AgentCore numbers by its clock
+        cursor: str | None = to_cursor((other.path.path, kind, last if reverse else 0))
         if not kind:
             cursor = run(other.shared, other.shared._async._store.scan(first)).cursor
         scope = self.place(n, at)
@@ -315,7 +316,14 @@ class Tenants(Stores):
         scope = self.place(n, at)
         ref = Ref(scope, kind, key)
         self.raw(n, "read", [ref])
-        for op in (Expect(scope, kind, version=0), Expect(scope, kind, key=key), Delete(ref, 1), Touch(scope, "note")):
+        ops: list[Op] = [Expect(scope, kind, key=key), Delete(ref, 1)]
+        if self.stage.all_kinds:
+            ops += [Expect(scope, kind, version=0), Touch(scope, "note")]
+        elif kind in ("message", "once"):
+            ops += [Expect(scope, kind, version=0)]
+        elif kind not in ("memory", "embedder"):
+            return  # AgentCore refuses to write other kinds, whoever asks
+        for op in ops:
             self.raw(n, "write", Write((op,)))
 
     @rule(

@@ -38,6 +38,8 @@ def test_killed_writers_go_on_where_they_were(tmp_path: Path, name: str, kills: 
             writers = {n: KilledWriter(url, str(n), last + 1) for n, last in acknowledged.items()}
             for n, writer in writers.items():
                 acknowledged[n] = writer.first()
+            for writer in writers.values():
+                writer.go_on()
             time.sleep(rng.random() * 0.03)
             for writer in writers.values():
                 writer.kill()

@@ -130,10 +130,11 @@ def test_the_time_grows_no_faster_than_the_input(name: str) -> None:
     for pattern in [*PATTERNS, *(example + b"\n" for example in target.examples if 20 < len(example) < LENGTH)]:
         long = pattern * (LONGER // len(pattern))
         with time_limit():
-            took = cpu_time(target, long)
-            if took < MEASURED:
+            if (took := cpu_time(target, long)) < MEASURED:
                 continue
             short = cpu_time(target, pattern * (LENGTH // len(pattern)))
+            if took > STEEP * max(short, MEASURED / STEEP):
+                took = min(took, cpu_time(target, long))  # other processes slow a processor down, too
             if took > STEEP * max(short, MEASURED / STEEP):
                 found[pattern[:40]] = f"{took:.3f} s instead of {short:.4f}"
     assert found == {}

@@ -67,7 +67,7 @@ generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
-	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_salvage.py tests/test_fuzz*.py)
 SOAK_STORES := sqlite postgresql valkey valkey-cluster dynamodb s3 http

@@ -155,7 +155,7 @@ def test_every_error_of_the_driver_is_one_of_ours() -> None:
         (psycopg.errors.QueryCanceled, mnemic.StoreBusyError),
         (psycopg.errors.DeadlockDetected, mnemic.StoreBusyError),
         (psycopg.errors.AdminShutdown, mnemic.StoreUnavailableError),
-        (psycopg.errors.TooManyConnections, mnemic.StoreUnavailableError),
+        (psycopg.errors.TooManyConnections, mnemic.StoreBusyError),
         (psycopg.errors.InsufficientPrivilege, mnemic.StorePermissionError),
         (psycopg.errors.InvalidPassword, mnemic.StorePermissionError),
         (psycopg.errors.ReadOnlySqlTransaction, mnemic.StorePermissionError),

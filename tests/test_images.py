@@ -197,7 +197,7 @@ def test_what_a_loaded_file_names_is_never_opened(chat: mnemic.Session, tmp_path
     os.mkfifo(tmp_path / "pipe")
     chat.add("user", "look", images=["https://example.org/a.png"])
     saved = tmp_path / "foreign.json"
-    chat.save(saved)
+    chat.save(saved, plain=True)
     foreign = json.loads(saved.read_text())
     for path in (str(secret), str(tmp_path / "pipe"), "/dev/zero", "/etc/passwd"):
         foreign["messages"][0]["images"] = [path]

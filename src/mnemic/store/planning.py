@@ -104,6 +104,8 @@ class _PlannedStream(Struct):
     dropped: bool = False
     expired: int = 0
     """How many records had expired and were removed when the current write first used the stream."""
+    uncounted: int = 0
+    """How many of them the outcome of a purge has not counted yet."""
 
     def copy(self) -> _PlannedStream:
         found = copy(self)
@@ -301,6 +303,7 @@ class _Planner(Struct):
                 stream.expired = stream.sweep(self.moment)
                 if kind in UNLISTED:  # collected once a day, not on every write
                     state.soonest = self.moment + ONCE_MICROSECONDS
+        stream.uncounted = stream.expired
         return stream
 
     def _put(self, op: Put) -> Outcome:
@@ -416,9 +419,8 @@ class _Planner(Struct):
         return Outcome(removed=tuple(removed), count=state.count, weight=state.weight)
 
     def _purge(self, op: Purge) -> Outcome:
-        first = (op.scope.path, op.kind) not in self.entered
         stream = self._stream(op.scope, op.kind)
-        removed = stream.expired if first else 0
+        removed, stream.uncounted = stream.uncounted, 0
         if stream.state is not None and (op.drop or not op.expired_only):
             removed += stream.clear(() if op.drop else op.keep, self.moment)
             if op.drop:

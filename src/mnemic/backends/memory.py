@@ -241,6 +241,8 @@ class _Change:
         self.moment = moment
         self.entered: dict[tuple[str, str], int] = {}
         """How many records of each stream that is used had expired, and were removed first."""
+        self.uncounted: dict[tuple[str, str], int] = {}
+        """How many of them the outcome of a purge has not counted yet."""
         self.undone: list[Callable[[], object]] = []
 
     def undo(self) -> None:
@@ -257,8 +259,6 @@ class _Change:
         if isinstance(op, CountUse):
             return Outcome()
         name = (op.scope.path, op.kind)
-        before = self.data.streams.get(name)
-        count = len(before.records) if before else 0
         if isinstance(op, Touch):
             self.note(self.stream(op.scope, op.kind, make=True, began=op.updated), op, op.updated)
             return Outcome()
@@ -271,6 +271,7 @@ class _Change:
             check_expected(op, version, stream.settings)
             return Outcome(version=version)
         if isinstance(op, Purge):
+            count = len(stream.records) + self.uncounted.pop(name, 0)
             if op.drop or not op.expired_only:
                 keep = set() if op.drop else set(op.keep)
                 self.remove(stream, [r.key for r in stream.walk(None, reverse=False) if r.key not in keep])
@@ -359,7 +360,7 @@ class _Change:
             if gone:
                 left = (record.expires for record in stream.records.values())
                 stream.soonest = min((expires for expires in left if expires is not None), default=None)
-            self.entered[name] = len(gone)
+            self.entered[name] = self.uncounted[name] = len(gone)
         return stream
 
     def note(self, stream: _Stream, touch: Touch | None = None, updated: datetime | None = None) -> None:

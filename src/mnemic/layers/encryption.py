@@ -109,20 +109,21 @@ class EncryptLayer(Layer):
             scope, kind, _ = place_of(op)
             if is_internal(scope, kind):
                 raise InvalidValueError(f"the kind {kind!r} at {scope.path!r} is reserved for encryption")
+            # Its id binds a write to one key and one position of each outcome, whatever layers above add to an attempt.
+            adds = write.id is not None
             if isinstance(op, Put):
                 names.update(op.record.derived)
-                count, size = count + 1, size + len(op.record.text or "")
-                encrypts = encrypts or kind not in KEPT
+                count, size, adds = count + 1, size + len(op.record.text or ""), True
             elif isinstance(op, Derive) and op.value is not None:
                 names.add(op.name)
-                count += 1
-                encrypts = encrypts or kind not in KEPT
-            elif isinstance(op, Purge) and op.drop:
+                count, adds = count + 1, True
+            encrypts = encrypts or (adds and kind not in KEPT)
+            if isinstance(op, Purge) and op.drop:
                 drops = True
         if not write.ops:
             return await self._below.write(write)
         scope = place_of(write.ops[0])[0]
-        metadata = await (self._records.ensure(names) if count else self._records.load())
+        metadata = await (self._records.ensure(names) if count or encrypts else self._records.load())
         if metadata is None:
             return await self._below.write(write)  # there is nothing encrypted that it could concern
         subject = self._records.subject_of(metadata, scope)
@@ -137,7 +138,7 @@ class EncryptLayer(Layer):
             ops = await off_loop(encrypt) if count > MANY_RECORDS or size > MANY_CHARACTERS else encrypt()
             if fenced and keys is not None:
                 ops.insert(0, Expect(scope, FENCE_KIND, settings=keys.first.hex()))
-            elif drops and not count and Capability.ATOMIC in self._below.capabilities:
+            if drops and not count and Capability.ATOMIC in self._below.capabilities:
                 # It is made again by whoever writes here next; until then, nothing names the scope.
                 ops.append(Purge(scope, FENCE_KIND, drop=True))
             hashed = write.digest
@@ -152,7 +153,7 @@ class EncryptLayer(Layer):
                 continue
             except ConflictError as error:
                 raise mapping.explained(error) from None
-            shown = outcomes[1:] if fenced else outcomes[: len(write.ops)]
+            shown = outcomes[fenced : fenced + len(write.ops)]
             return [mapping.up(outcome) for outcome in shown]
         raise StoreBusyError(f"the data key of scope {scope.path!r} was changed {ATTEMPTS} times while it was used")
 

@@ -322,8 +322,7 @@ class _KeepingWrite:
                 there |= dict.fromkeys(evicted, False)
             elif n in self._purged and isinstance(op, Purge):
                 known = self._purged[n]
-                if self._write.id is None:  # with an id, the outcomes of an earlier attempt have their positions
-                    before.append(Expect(scope, kind, known.version))
+                before.append(Expect(scope, kind, known.version))
                 if known.stream is not None and (known.copied or known.records or known.stream.settings):
                     after.append(
                         purge_record(

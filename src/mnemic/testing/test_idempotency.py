@@ -10,7 +10,7 @@ import pytest
 from ..errors import ConflictError
 from ..records import ONCE_KIND, Ref, ScopePath
 from ..store.protocol import Capability
-from ..store.query import ONCE_LASTS, Delete, Expect, Limit, Purge, Put, Touch
+from ..store.query import ONCE_LASTS, Delete, Expect, Limit, Op, Purge, Put, Touch
 from .harness import KIND, OTHER_KIND, SCOPE, Harness, needs, record
 
 
@@ -28,6 +28,23 @@ def test_a_write_is_done_once_even_if_what_it_wrote_is_gone(harness: Harness) ->
     harness.write(Purge(SCOPE, KIND))
     assert harness.write(Put(record("a", text="1"), 0), id="w") == first
     assert harness.keys() == []
+
+
+def test_what_removed_records_answers_the_same_once_they_are_gone(harness: Harness) -> None:
+    harness.write(Put(record("a")), Put(record("b")), Touch(SCOPE, KIND, None, "{}"))
+    writes: list[tuple[Op, ...]] = [
+        (Delete(Ref(SCOPE, KIND, "a")),),
+        (Purge(SCOPE, KIND, keep=("z",)), Touch(SCOPE, KIND, None, "{}")),
+        (Purge(SCOPE, KIND, drop=True),),
+    ]
+    for n, ops in enumerate(writes):
+        first = harness.write(*ops, id=f"w{n}")
+        assert harness.write(*ops, id=f"w{n}") == first
+    new = ScopePath("acme/new")
+    first = harness.write(Purge(new, KIND), id="w")
+    harness.put("a", scope=new)
+    assert harness.write(Purge(new, KIND), id="w") == first
+    assert harness.keys(scope=new) == ["a"]
 
 
 def test_a_failed_write_with_an_id_may_be_tried_again(harness: Harness) -> None:

@@ -106,6 +106,14 @@ def test_purge_may_remove_only_what_has_expired(harness: Harness) -> None:
     assert harness.keys() == ["b"]
 
 
+def test_purge_counts_what_had_expired_once_though_other_operations_came_first(harness: Harness) -> None:
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    harness.write(Put(record("a", expires=past)), Put(record("b")))
+    only_expired = Purge(SCOPE, KIND, expired_only=True)
+    outcomes = harness.write(Expect(SCOPE, KIND, settings=None), only_expired, only_expired, Purge(SCOPE, KIND))
+    assert [outcome.count for outcome in outcomes] == [0, 1, 0, 1]
+
+
 def test_streams_are_counted(harness: Harness) -> None:
     for n in range(4):
         harness.put(f"k{n}", weight=10 + n, scope=ScopePath(f"u/s{n % 2}"))

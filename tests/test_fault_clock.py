@@ -103,3 +103,24 @@ def test_a_lease_of_a_clock_that_was_ahead_is_taken_over(memory: mnemic.Memory, 
         chat.add("user", f"m{n}")
     assert [message.text for message in handed] + said(chat) == [f"m{n}" for n in range(6)]
     assert len(said(chat)) <= 3
+
+
+def test_a_lease_of_a_clock_that_is_a_little_ahead_is_not_taken_over(memory: mnemic.Memory, clock: Clock) -> None:
+    """While messages are handed over, a writer whose clock is behind adds more: each is handed over once."""
+    handed: list[str | None] = []
+
+    def hand_over(messages: list[mnemic.Message]) -> None:
+        handed.extend(message.text for message in messages)
+        if len(added) < 20:
+            clock.advance(milliseconds=-20)
+            add()
+
+    added: list[str] = []
+
+    def add() -> None:
+        added.append(f"m{len(added)}")
+        memory.scope("acme").session("s", max_messages=3, overflow=hand_over).add("user", added[-1])
+
+    for _ in range(8):
+        add()
+    assert handed + said(memory.scope("acme").session("s")) == added

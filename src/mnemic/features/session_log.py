@@ -137,9 +137,9 @@ class LimitedLog:
             return (await self._store.write(Write((Put(lease, if_version=0),))))[0]
         except ConflictError:
             (held,) = await self._store.read([lease.ref])
-            if held is None or not held.expires or not lease.expires or held.expires <= lease.expires:
+            if held is None or not held.expires or not lease.expires or held.expires <= lease.expires + LEASE_TIME:
                 raise
-        # It was taken by a clock that was ahead, and would not expire for long.
+        # It was taken by a clock that was far ahead, and would not expire for long.
         return (await self._store.write(Write((Put(lease, if_version=held.version),))))[0]
 
     async def _evict_oldest(self, settings: SessionSettings) -> bool:

@@ -20,8 +20,8 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.layers.index import IndexLayer
 from mnemic.layers.layer import Layer
 from mnemic.recall import columns
-from mnemic.recall.columns import Column, Postings, Vectors
-from mnemic.recall.index_entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack
+from mnemic.recall.columns import Column, Keys, Postings, Vectors
+from mnemic.recall.index_entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack, unpack_all
 from mnemic.recall.text_analysis import terms
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Page
@@ -214,6 +214,44 @@ def test_a_column_grows(parts: list[list[int]]) -> None:
     assert column.values.tolist() == [value for part in parts for value in part]
 
 
+@pytest.mark.parametrize("value", [7.0, np.nan])
+def test_a_column_of_equal_values_takes_no_memory_until_one_differs(value: float) -> None:
+    column = Column(np.float32)
+    for _ in range(5):
+        column.extend([value] * 1000)
+    assert column.nbytes == 4
+    with pytest.raises(ValueError, match="read-only"):
+        column.values[3] = 8
+    column.writable()[3] = 8
+    column.extend([value, 9])
+    assert column.nbytes >= 4 * 5002
+    assert np.array_equal(column.values, [*[value] * 3, 8, *[value] * 4997, 9], equal_nan=True)
+
+
+@pytest.mark.parametrize("first", [[], [1, 2], [1, 1]])
+def test_a_column_widens_for_a_large_value(first: list[int]) -> None:
+    column = Column(np.int32, widens=True)
+    for part in (first, [2**40], [3]):
+        column.extend(part)
+    assert column.values.tolist() == [*first, 2**40, 3]
+
+
+GENERATED = st.integers(0, 2**128 - 1).map("{:032x}".format)
+
+
+@given(parts=st.lists(st.lists(GENERATED | st.sampled_from(["k1", "F" * 32, "é" * 32, "0" * 64])), max_size=5))
+def test_keys_are_returned_and_found_as_given(parts: list[list[str]]) -> None:
+    keys = Keys()
+    for part in parts:
+        keys.extend(part)
+    known = [key for part in parts for key in part]
+    assert [keys[n] for n in range(len(keys))] == known
+    everything = np.arange(len(known))
+    for wanted in ({"k1"}, {"0" * 64, *known[:2]}, set(known), {"f" * 32, "no key"}):
+        assert keys.find(everything, wanted) == [n for n, key in enumerate(known) if key in wanted]
+        assert keys.find(everything[1:], wanted) == [n for n, key in enumerate(known) if n and key in wanted]
+
+
 TERMS = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 2, 2**32 - 1])
 
 
@@ -276,6 +314,25 @@ def test_an_entry_is_unpacked_as_it_was_packed(text: str, name: str | None, rows
         assert np.array_equal(entry.vectors, vectors)
 
 
+@given(st.lists(st.tuples(st.text(max_size=40), st.sampled_from(["", "Ana", "Zoë"]), st.integers(0, 3)), min_size=1))
+def test_entries_are_unpacked_together_as_each_alone(given: list[tuple[str, str, int]]) -> None:
+    packed = []
+    for n, (text, name, rows) in enumerate(given):
+        record = Record(ScopePath("a"), "message", f"{n}", text=text, data={"role": "user", "name": name})
+        packed.append(pack(record, np.full((rows, 8), n, dtype=np.int8) if rows else None))
+    alone = [unpack(value) for value in packed]
+    for width in (0, 8, 16):
+        entries = unpack_all(packed, width)
+        assert entries.flags.tolist() == [entry.flags for entry in alone]
+        assert entries.roles.tolist() == [entry.role for entry in alone]
+        assert entries.speakers == [entry.speaker for entry in alone]
+        assert entries.sizes.tolist() == [len(entry.terms) for entry in alone]
+        assert entries.terms.tolist() == [term for entry in alone for term in entry.terms.tolist()]
+        rows_of = [[] if entry.vectors is None or width == 16 else entry.vectors.tolist() for entry in alone]
+        assert entries.rows.tolist() == [len(rows) for rows in rows_of]
+        assert entries.vectors.tolist() == [row for rows in rows_of for row in rows]
+
+
 @given(st.text(st.sampled_from("ab .!\n。"), max_size=2000))
 def test_chunks_are_short_and_leave_nothing_out(text: str) -> None:
     found = chunks(text)
@@ -329,7 +386,7 @@ def test_vectors_in_blocks_are_compared_as_one(parts: list[int], monkeypatch: py
     query = random.integers(-127, 128, size=24, dtype=np.int8)
     found, whose, exact = vectors.compare(query)
     assert exact
-    assert np.array_equal(whose, owners)
+    assert np.array_equal(np.arange(len(rows))[whose], owners)
     assert found == pytest.approx(cosines(rows, query), abs=1e-4)
     some = np.array([0, len(rows) - 1, len(rows) // 2])
     assert np.array_equal(vectors.of(some), rows[some])

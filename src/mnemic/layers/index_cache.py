@@ -198,9 +198,9 @@ class IndexCache:
                 await self.write_computed()
 
         def add() -> None:
-            decoded = [unpack(entries[record.key]) if record.key in entries else None for record in records]
+            packed = [entries.get(record.key) for record in records]
             embedding = builder.embedder is not None
-            index.add(stream, records, decoded, first=first, width=builder.dimensions, embedding=embedding)
+            index.add(stream, records, packed, first=first, width=builder.dimensions, embedding=embedding)
 
         # For a few, a thread would be slower.
         if len(records) < 50:

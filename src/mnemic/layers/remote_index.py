@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
-from ..recall.index_entry import USE, EntryBuilder, intact, unpack
+from ..recall.index_entry import USE, EntryBuilder, intact
 from ..recall.question import analyze_question
 from ..records import AUDIT_KINDS, Record, ScopePath, Stream, StreamName, known_scope
 from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all, scan_pages
@@ -56,7 +56,7 @@ class RemoteIndex:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         for name, records in by_stream.items():
             records.sort(key=lambda record: record.seq)
-            entries = [unpack(record.derived[builder.name]) for record in records]
+            entries = [record.derived[builder.name] for record in records]
             index.add(_stream(name), records, entries, first=True, width=builder.dimensions, embedding=False)
             index.texts.update((record.ref, record) for record in records if record.text is not None)
         return index, len(found) >= limit and limit < MAX_CANDIDATES

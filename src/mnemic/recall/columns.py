@@ -1,7 +1,9 @@
-"""The arrays of an index: growable columns, postings of terms, and blocks of 8-bit vectors. No I/O."""
+"""The arrays of an index: growable columns, keys, postings of terms, and blocks of 8-bit vectors. No I/O."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,32 +25,134 @@ PARTS = 8
 """Number of posting partitions."""
 PENDING = 2_000
 """How many unsorted terms are buffered before they are merged."""
+LOADED = 100_000
+"""The same while an index is loaded."""
+SMALL = 10_000
+"""Number of values up to which an array grows by half."""
+KEY_BYTES = 100
+"""Approximate memory of a key that was not generated."""
+
+_GENERATED = re.compile("[0-9a-f]*").fullmatch
 
 
 class Column:
-    """A growable array."""
+    """A growable array that takes no memory per value while all values are equal."""
 
-    def __init__(self, dtype: Any) -> None:
-        self._array = np.zeros(64, dtype=dtype)
+    values: NDArray[Any]
+    """All values, to read."""
+
+    def __init__(self, dtype: Any, *, widens: bool = False) -> None:
+        """`widens` means that the type becomes int64 once a value needs it."""
+        self._array = np.zeros(1, dtype=dtype)
         self._size = 0
-
-    @property
-    def values(self) -> NDArray[Any]:
-        """All values; writing to them changes the column."""
-        return self._array[: self._size]
+        self._equal = True
+        self._widens = widens
+        self._show()
 
     @property
     def nbytes(self) -> int:
         return self._array.nbytes
 
+    def writable(self) -> NDArray[Any]:
+        """Return all values, to write to."""
+        if self._equal:
+            self._equal = False
+            self._resize(max(64, self._size))
+            self._show()
+        return self.values
+
     def extend(self, values: Any) -> None:
-        end = self._size + len(values)
+        """Append values."""
+        given = np.asarray(values, dtype=None if self._widens else self._array.dtype)
+        count = len(given)
+        if not count:
+            return
+        if self._widens and given.max() > np.iinfo(self._array.dtype).max:
+            self._array = self._array.astype(np.int64)
+        if self._equal:
+            if not self._size:
+                self._array[0] = given[0]
+            if _all_equal(given, self._array[0]):
+                self._size += count
+                self._show()
+                return
+            self.writable()
+        end = self._size + count
         if end > len(self._array):
-            grown = np.zeros(max(end, self._size + self._size // 2), dtype=self._array.dtype)
-            grown[: self._size] = self._array[: self._size]
-            self._array = grown
-        self._array[self._size : end] = values
+            # Large arrays grow slowly: what is reserved is memory too.
+            self._resize(max(end, self._size + self._size // (2 if self._size < SMALL else 16)))
+        self._array[self._size : end] = given
         self._size = end
+        self._show()
+
+    def _resize(self, size: int) -> None:
+        grown = np.empty(size, dtype=self._array.dtype)
+        grown[: self._size] = self._array[: self._size]
+        self._array = grown
+
+    def _show(self) -> None:
+        if self._equal:
+            self.values = np.ndarray(self._size, self._array.dtype, self._array, strides=(0,))
+            self.values.flags.writeable = False
+        else:
+            self.values = self._array[: self._size]
+
+
+def _all_equal(values: NDArray[Any], value: Any) -> bool:
+    return bool((values == value).all()) or (value != value and bool(np.isnan(values).all()))
+
+
+class Keys:
+    """The keys of documents: 16 bytes each while all are generated ones, of 32 hexadecimal digits."""
+
+    def __init__(self) -> None:
+        self._high = Column(np.uint64)
+        self._low = Column(np.uint64)
+        self._others: list[str] | None = None
+        """All keys, if one was not generated."""
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, number: int) -> str:
+        if self._others is not None:
+            return self._others[number]
+        return f"{self._high.values[number]:016x}{self._low.values[number]:016x}"
+
+    @property
+    def nbytes(self) -> int:
+        others = 0 if self._others is None else KEY_BYTES * self._size
+        return others + self._high.nbytes + self._low.nbytes
+
+    def extend(self, keys: Sequence[str]) -> None:
+        """Append keys."""
+        if self._others is None:
+            halves = _halves(keys)
+            if halves is not None:
+                self._high.extend(halves[:, 0])
+                self._low.extend(halves[:, 1])
+                self._size += len(keys)
+                return
+            self._others = [self[n] for n in range(self._size)]
+            self._high, self._low = Column(np.uint64), Column(np.uint64)
+        self._others.extend(keys)
+        self._size += len(keys)
+
+    def find(self, documents: Whole, wanted: Collection[str]) -> list[int]:
+        """Return those documents whose keys are wanted."""
+        if self._others is None:
+            lows = [int(key[16:], 16) for key in wanted if _GENERATED(key) and len(key) == 32]
+            documents = documents[np.isin(self._low.values[documents], np.array(lows, dtype=np.uint64))]
+        return [n for n in documents.tolist() if self[n] in wanted]
+
+
+def _halves(keys: Sequence[str]) -> NDArray[np.uint64] | None:
+    """Return two numbers for each key; None if one of them was not generated."""
+    joined = "".join(keys)
+    if set(map(len, keys)) - {32} or _GENERATED(joined) is None:
+        return None
+    return np.frombuffer(bytes.fromhex(joined), dtype=">u8").astype(np.uint64).reshape(-1, 2)
 
 
 class Sorted:
@@ -56,7 +160,7 @@ class Sorted:
 
     def __init__(self) -> None:
         self.terms: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
-        self.starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.starts: NDArray[np.signedinteger[Any]] = np.zeros(1, dtype=np.int32)
         self.documents: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
         self.times: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
@@ -81,7 +185,7 @@ class Sorted:
         self.times = times
         edges = np.append(0, np.flatnonzero(np.diff(repeated)) + 1)
         self.terms = repeated[edges]
-        self.starts = np.append(edges, len(repeated)).astype(np.int64)
+        self.starts = np.append(edges, len(repeated)).astype(np.int32 if len(repeated) < 2**31 else np.int64)
 
     def of(self, term: int) -> slice:
         """Return the slice of a term's documents."""
@@ -116,10 +220,11 @@ class Postings:
         self._new_documents.extend(documents)
         self._fresh = None
 
-    def merge_buffer(self) -> None:
-        """Merge the buffer if it is large."""
+    def merge_buffer(self, *, loading: bool = False) -> None:
+        """Merge the buffer if it is large; `loading` means that more follows before the next search."""
         terms, documents = self._new_terms.values, self._new_documents.values
-        if len(terms) > max(PENDING, self._sorted // 4):
+        least = max(LOADED, self._sorted) if loading else max(PENDING, self._sorted // 16)
+        if len(terms) > least:
             which = terms % PARTS
             for number, part in enumerate(self._parts):
                 here = which == number
@@ -159,7 +264,8 @@ class Vectors:
     def __init__(self) -> None:
         self.dimensions: int = 0
         self.size: int = 0
-        self.owners: Column = Column(np.int32)
+        self.owners: Column | None = None
+        """The document of each vector; None while each document has one vector, in the same place."""
         self.multiple = False
         """Whether a document has more than one vector."""
         self._blocks: list[NDArray[np.int8]] = []
@@ -169,22 +275,28 @@ class Vectors:
     @property
     def nbytes(self) -> int:
         blocks = sum(block.nbytes for block in (*self._blocks, *self._signs))
-        return blocks + self.owners.nbytes + self._inverses.nbytes
+        return blocks + self._inverses.nbytes + (0 if self.owners is None else self.owners.nbytes)
 
     def extend(self, rows: NDArray[np.int8], owners: NDArray[np.int32]) -> None:
         """Append vectors with their documents."""
+        if self.owners is None and not np.array_equal(owners, np.arange(self.size, self.size + len(rows))):
+            self.owners = Column(np.int32)
+            self.owners.extend(np.arange(self.size))
+        if self.owners is not None:
+            self.owners.extend(owners)
         self.dimensions = rows.shape[1]
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float32))
+        exact = rows.astype(np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", exact, exact))
         self._inverses.extend(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
-        self.owners.extend(owners)
         while len(rows):
             used = self.size % BLOCK
             if not used:
-                self._blocks.append(np.zeros((0, self.dimensions), dtype=np.int8))
+                self._blocks.append(np.empty((0, self.dimensions), dtype=np.int8))
             room = min(BLOCK - used, len(rows))
             block = self._blocks[-1]
             if used + room > len(block):
-                grown = np.zeros((min(BLOCK, max(used + room, 2 * len(block))), self.dimensions), np.int8)
+                most = used + used // (2 if self.size < SMALL else 16)
+                grown = np.empty((min(BLOCK, max(used + room, most)), self.dimensions), np.int8)
                 grown[:used] = block[:used]
                 self._blocks[-1] = block = grown
             block[used : used + room] = rows[:room]
@@ -204,8 +316,8 @@ class Vectors:
         found: Floats = self.of(rows) * self._inverses.values[rows][:, None]
         return found
 
-    def compare(self, query: NDArray[np.int8]) -> tuple[Floats, NDArray[np.int32], bool]:
-        """Return each vector's cosine with the query, its document, and whether all were compared."""
+    def compare(self, query: NDArray[np.int8]) -> tuple[Floats, Any, bool]:
+        """Return each vector's cosine with the query, the places of their documents, and whether all were compared."""
         if self.size <= EXACT:
             products = np.concatenate(
                 [_products(query, block[: self.size - n * BLOCK]) for n, block in enumerate(self._blocks)]
@@ -216,7 +328,13 @@ class Vectors:
             products = _products(query, self.of(rows))
         length = float(np.sqrt(np.dot(query.astype(np.float32), query.astype(np.float32))))
         scale = np.float32(1 / length if length else 0)
-        return products * self._inverses.values[rows] * scale, self.owners.values[rows], exact
+        if self.owners is not None:
+            owners: Any = self.owners.values[rows]
+        else:
+            owners = slice(self.size) if exact else rows
+        products *= self._inverses.values[rows]
+        products *= scale
+        return products, owners, exact
 
     def _likely(self, query: NDArray[np.int8]) -> Any:
         """Return the vectors whose signs agree best with the query."""

@@ -15,8 +15,8 @@ import numpy as np
 from ..checks import to_microseconds
 from ..messages import ROLES
 from ..records import Record, Ref, Stream, StreamName, known_scope
-from .columns import Column, Postings, Vectors
-from .index_entry import SPEAKING, IndexEntry, TextFlags
+from .columns import Column, Keys, Postings, Vectors
+from .index_entry import SPEAKING, Entries, TextFlags
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,10 +34,12 @@ CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
 """Role numbers of conversation turns."""
 CALL = int(TextFlags.CALL)
+LONGEST = 65_535
+"""Largest distinguishable number of terms."""
 MOST = 1e30
 """Largest distinguishable importance."""
-KEY_BYTES, STREAM_BYTES = 100, 2_000
-"""Approximate memory of a key, and of a stream."""
+STREAM_BYTES = 2_000
+"""Approximate memory of a stream."""
 
 
 class DocumentTable:
@@ -53,13 +55,15 @@ class DocumentTable:
         self.last: list[int] = []
         """Last turn of each stream."""
         self.last_seq: list[int] = []
+        self.relinked = False
+        """Whether turns of a stream were indexed in another order than that of their seqs."""
         self.sessions: dict[str, int] = {}
         self.session_count: int = 0
         self.only_turns: bool = True
         self.speakers: dict[str, int] = {"": 0}
-        self.keys: list[str] = []
+        self.keys: Keys = Keys()
         self.stream: Column = Column(np.int32)
-        self.seq: Column = Column(np.int64)
+        self.seq: Column = Column(np.int32, widens=True)
         self.created: Column = Column(np.int64)
         self.expires: Column = Column(np.int64)
         self.valid_from: Column = Column(np.int64)
@@ -68,7 +72,8 @@ class DocumentTable:
         self.pinned: Column = Column(np.bool_)
         self.used: Column = Column(np.int64)
         self.uses: Column = Column(np.float32)
-        self.length: Column = Column(np.float32)
+        self.length: Column = Column(np.uint16)
+        """Number of terms."""
         self.flags: Column = Column(np.uint8)
         self.role: Column = Column(np.uint8)
         self.spoken: Column = Column(np.bool_)
@@ -77,9 +82,9 @@ class DocumentTable:
         self.session: Column = Column(np.int32)
         self.before: Column = Column(np.int32)
         self.after: Column = Column(np.int32)
-        self.digest: Column = Column(np.uint64)
-        self.first_row: Column = Column(np.int32)
-        """First vector of a document; NONE if it has none."""
+        self.digest: Column = Column(np.uint32)
+        self.first_row: Column | None = None
+        """First vector of each document, NONE if it has none; None while each has one, in the same place."""
         self.context: Column = Column(np.float32)
         """Length of a document's context vector; NaN until computed."""
         self.alive: Column = Column(np.bool_)
@@ -98,8 +103,8 @@ class DocumentTable:
     @property
     def nbytes(self) -> int:
         columns = sum(value.nbytes for value in vars(self).values() if isinstance(value, Column))
-        columns += self.postings.nbytes + self.vectors.nbytes
-        return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)
+        columns += self.keys.nbytes + self.postings.nbytes + self.vectors.nbytes
+        return columns + STREAM_BYTES * len(self.streams)
 
     @property
     def mostly_deleted(self) -> bool:
@@ -120,8 +125,7 @@ class DocumentTable:
 
     def with_keys(self, name: StreamName, keys: Sequence[str]) -> list[int]:
         """Return the documents of a stream that have these keys."""
-        wanted = set(keys)
-        return [n for n in self.documents_in(name).tolist() if self.keys[n] in wanted]
+        return self.keys.find(self.documents_in(name), set(keys))
 
     def with_seqs(self, name: StreamName, seqs: Any) -> Whole:
         """Return the documents of a stream that have these seqs."""
@@ -152,61 +156,57 @@ class DocumentTable:
     def remove_vectors(self) -> None:
         """Remove all vectors, because their dimension is outdated."""
         self.vectors = Vectors()
-        self.first_row.values[:] = NONE
-        self.context.values[:] = np.nan
+        self.first_row = Column(np.int32)
+        self.first_row.extend(np.full(len(self), NONE))
+        self.context.writable()[:] = np.nan
         self.without_vectors = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
 
-    def add(self, stream: Stream, records: Sequence[Record], entries: Sequence[IndexEntry]) -> list[int]:
+    def add(self, stream: Stream, records: Sequence[Record], entries: Entries) -> NDArray[np.int32]:
         """Index records of one stream, in order; return their document numbers."""
         if not records:
-            return []
+            return np.zeros(0, dtype=np.int32)
         number = self._number(stream)
-        seqs = np.fromiter((r.seq for r in records), dtype=np.int64, count=len(records))
+        count = len(records)
+        seqs = np.fromiter([r.seq for r in records], dtype=np.int64, count=count)
         again = bool(seqs[0] <= self.last_seq[number])
         if again:
             # Some replace existing versions.
             self.drop(self.with_seqs(stream.name, seqs))
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
         first = len(self)
-        documents = np.arange(first, first + len(records), dtype=np.int32)
-        self.keys.extend(r.key for r in records)
-        self.stream.extend(np.full(len(records), number))
+        documents = np.arange(first, first + count, dtype=np.int32)
+        self.keys.extend([r.key for r in records])
+        self.stream.extend(np.full(count, number))
         self.seq.extend(seqs)
-        self.alive.extend(np.ones(len(records)))
+        self.alive.extend(np.ones(count, dtype=np.bool_))
         self.created.extend([_moment(r.created, 0) for r in records])
         self.expires.extend([_moment(r.expires, NEVER) for r in records])
         self.valid_from.extend([_moment(r.valid_from, -NEVER) for r in records])
         self.valid_to.extend([_moment(r.valid_to, NEVER) for r in records])
         self.importance.extend([np.nan if r.importance is None else max(0.0, min(r.importance, MOST)) for r in records])
         self.pinned.extend([r.pinned for r in records])
-        self.used.extend(np.zeros(len(records)))
-        self.uses.extend(np.zeros(len(records)))
-        self.flags.extend([e.flags for e in entries])
-        self.role.extend([e.role for e in entries])
-        self.spoken.extend([e.role in SPEAKERS and not e.flags & CALL for e in entries])
-        self.speaker.extend([self.speakers.setdefault(e.speaker, len(self.speakers)) for e in entries])
-        sizes = np.fromiter((len(e.terms) for e in entries), dtype=np.int64, count=len(entries))
-        self.length.extend(sizes)
-        terms = np.concatenate([e.terms for e in entries])
-        self.postings.add(terms, np.repeat(documents, sizes))
-        self.digest.extend(_digests(terms, sizes))
+        self.used.extend(np.zeros(count))
+        self.uses.extend(np.zeros(count))
+        self.flags.extend(entries.flags)
+        self.role.extend(entries.roles)
+        self.spoken.extend(np.isin(entries.roles, SPEAKERS) & (entries.flags & CALL == 0))
+        self.speaker.extend([self.speakers.setdefault(name, len(self.speakers)) for name in entries.speakers])
+        self.length.extend(np.minimum(entries.sizes, LONGEST))
+        self.postings.add(entries.terms, np.repeat(documents, entries.sizes))
+        self.digest.extend(_digests(entries.terms, entries.sizes))
         self._link(number, documents)
         self._add_vectors(documents, entries)
-        self.context.extend(np.full(len(records), np.nan))
+        self.context.extend(np.full(count, np.nan))
         if again:
             self._relink(number)
         self._reset_contexts(documents[:1])
-        return documents.tolist()
-
-    def merge_buffer(self) -> None:
-        """Merge buffered data, once there is enough of it."""
-        self.postings.merge_buffer()
+        return documents
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
         """Add the vectors of a document that has none."""
         self.without_vectors.pop(document, None)
         if self.alive.values[document]:
-            self.first_row.values[document] = self.vectors.size
+            self._rows(len(self)).writable()[document] = self.vectors.size
             self.vectors.extend(vectors, np.full(len(vectors), document, dtype=np.int32))
             self.vectors.multiple |= len(vectors) > 1
             self._reset_contexts(np.array([document]))
@@ -215,9 +215,9 @@ class DocumentTable:
         """Remove documents, and link their neighbors with each other."""
         if not len(documents):
             return
-        self.alive.values[documents] = False
+        self.alive.writable()[documents] = False
         self._reset_contexts(documents)
-        before, after = self.before.values, self.after.values
+        before, after = self.before.writable(), self.after.writable()
         for document in documents.tolist():
             self.without_vectors.pop(document, None)
             left, right = int(before[document]), int(after[document])
@@ -229,31 +229,49 @@ class DocumentTable:
             if self.last[number] == document:
                 self.last[number] = left
 
-    def embed_contexts(self, near: dict[int, NDArray[np.int32]]) -> None:
-        """Compute missing lengths of context vectors; `near` maps offsets to neighbors."""
-        unknown = np.flatnonzero(np.isnan(self.context.values))
+    def embed_contexts(self, line: NDArray[np.int32], position: NDArray[np.int32]) -> None:
+        """Compute missing lengths of context vectors of turns, which `line` has in order, at their `position`."""
+        unknown = np.flatnonzero(np.isnan(self.context.values) & self.spoken.values)
         for start in range(0, len(unknown), 4096):
             some = unknown[start : start + 4096]
             total = self._units(some)
             for step, share in CONTEXT.items():
-                total += np.float32(share) * self._units(near[step][some])
+                total += np.float32(share) * self._units(line[position[some] + step])
             lengths = np.sqrt(np.einsum("ij,ij->i", total, total))
-            self.context.values[some] = np.maximum(lengths, 1e-3)
+            self.context.writable()[some] = np.maximum(lengths, 1e-3)
+
+    def rows_of(self, documents: Whole) -> Whole:
+        """Return the first vector of each document; NONE for one that has none, or if there is no such document."""
+        rows = documents if self.first_row is None else self.first_row.values.take(documents, mode="clip")
+        return np.where(documents < len(self), rows, NONE)
 
     def _units(self, documents: Whole) -> Floats:
         """Return normalized vectors of documents; zeros where there is none."""
-        rows = np.append(self.first_row.values, NONE)[documents]
+        rows = self.rows_of(documents)
+        if (rows != NONE).all():
+            return self.vectors.units(rows)
         found = np.zeros((len(documents), self.vectors.dimensions), dtype=np.float32)
         known = np.flatnonzero(rows != NONE)
         found[known] = self.vectors.units(rows[known])
         return found
 
+    def _rows(self, count: int) -> Column:
+        """Return the column of first vectors, which starts with those of `count` documents that have one each."""
+        if self.first_row is None:
+            self.first_row = Column(np.int32)
+            self.first_row.extend(np.arange(count))
+        return self.first_row
+
     def _reset_contexts(self, documents: Whole) -> None:
         """Mark documents whose neighbors or vectors have changed."""
+        turns = documents[self.spoken.values[documents]]
+        if not len(turns):
+            return
+        context = self.context.writable()
         for column in (self.before.values, self.after.values):
-            at = np.asarray(documents)
+            at = turns
             for _ in range(3):
-                self.context.values[at] = np.nan
+                context[at] = np.nan
                 at = column[at]
                 at = at[at != NONE]
 
@@ -298,35 +316,34 @@ class DocumentTable:
         self.before.extend(before)
         self.after.extend(after)
         if len(turns) and before[turns[0]] != NONE:
-            self.after.values[before[turns[0]]] = documents[turns[0]]
+            self.after.writable()[before[turns[0]]] = documents[turns[0]]
 
     def _relink(self, number: int) -> None:
         """Link the turns of a stream again, by seq, because some arrived late."""
         turns = np.flatnonzero((self.stream.values == number) & self.alive.values & self.spoken.values)
         if len(turns):
+            self.relinked = True
             turns = turns[np.argsort(self.seq.values[turns])]
-            self.before.values[turns] = np.append(NONE, turns[:-1])
-            self.after.values[turns] = np.append(turns[1:], NONE)
+            self.before.writable()[turns] = np.append(NONE, turns[:-1])
+            self.after.writable()[turns] = np.append(turns[1:], NONE)
             self.last[number] = int(turns[-1])
-            self.context.values[turns] = np.nan
+            self.context.writable()[turns] = np.nan
 
-    def _add_vectors(self, documents: NDArray[np.int32], entries: Sequence[IndexEntry]) -> None:
-        embedded = [(n, e.vectors) for n, e in zip(documents, entries, strict=True) if e.vectors is not None]
-        first = np.full(len(documents), NONE, dtype=np.int32)
-        if embedded:
-            sizes = np.fromiter((len(v) for _, v in embedded), dtype=np.int64, count=len(embedded))
-            owners = np.repeat([n for n, _ in embedded], sizes).astype(np.int32)
-            first[[n - documents[0] for n, _ in embedded]] = self.vectors.size + np.cumsum(sizes) - sizes
-            self.vectors.extend(np.concatenate([v for _, v in embedded]), owners)
-            self.vectors.multiple |= len(owners) > len(embedded)
-        self.first_row.extend(first)
+    def _add_vectors(self, documents: NDArray[np.int32], entries: Entries) -> None:
+        rows = entries.rows
+        if self.first_row is not None or self.vectors.size != documents[0] or not (rows == 1).all():
+            first = self.vectors.size + np.cumsum(rows) - rows
+            self._rows(int(documents[0])).extend(np.where(rows > 0, first, NONE))
+        if len(entries.vectors):
+            self.vectors.extend(entries.vectors, np.repeat(documents, rows))
+            self.vectors.multiple |= bool((rows > 1).any())
 
 
 def _moment(time: datetime | None, otherwise: int) -> int:
     return otherwise if time is None else to_microseconds(time)
 
 
-def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint64]:
+def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint32]:
     """Return a hash for each text, equal for the same terms in the same order."""
     starts = np.cumsum(sizes) - sizes
     places = np.arange(len(terms), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
@@ -337,4 +354,4 @@ def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint64]:
     nonempty = np.flatnonzero(sizes)
     if len(nonempty):
         found[nonempty] = np.add.reduceat(mixed, starts[nonempty])
-    return found
+    return (found ^ found >> np.uint64(32)).astype(np.uint32)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .document_table import NEVER, NONE, DocumentTable
+from .document_table import CONTEXT, NEVER, NONE, DocumentTable
 from .index_entry import TextFlags
 
 if TYPE_CHECKING:
@@ -25,35 +25,35 @@ SESSION_B = 0.75
 LENGTH = 40.0
 """Number of terms up to which a longer turn is more likely to be informative."""
 HOUR = 3_600_000_000
+GAP = 4
+"""Empty places between conversations in a line of turns: as many as the farthest neighbor is away."""
+
+
+def _kernel(shares: dict[int, float]) -> NDArray[np.float32]:
+    """Return the shares of neighbors, and 1 for the turn itself, as convolution takes them."""
+    return np.array([1.0 if not step else shares.get(-step, 0.0) for step in range(-GAP, GAP + 1)], dtype=np.float32)
+
+
+CONTEXT_KERNEL, WINDOW_KERNEL = _kernel(CONTEXT), _kernel(WINDOW)
 
 
 class DocumentView:
     """Data that scoring derives from a table, valid until the table changes."""
 
     def __init__(self, table: DocumentTable) -> None:
-        count = len(table)
-        self.alive: NDArray[Any] = table.alive.values.copy()
+        self.alive: NDArray[Any] = table.alive.values
         self.whole: bool = bool(self.alive.all())
-        self.turn: NDArray[Any] = table.spoken.values.copy()
+        self.turn: NDArray[Any] = table.spoken.values
         self.traffic: Flags = (table.role.values > 0) & ~self.turn
         """System messages, tool calls and tool results."""
         self.any_traffic: bool = bool(self.traffic.any())
-        self.counted: Flags = self.alive & ~self.traffic
+        self.counted: Flags = self.alive & ~self.traffic if self.any_traffic else self.alive
         """Documents that count for word statistics and mean similarity."""
         self.documents: int = int(np.count_nonzero(self.counted))
         self.any_turn: bool = bool(self.turn.any())
-        before = np.append(table.before.values, count)
-        after = np.append(table.after.values, count)
-        before[before == NONE] = count
-        after[after == NONE] = count
-        self.near: dict[int, NDArray[Any]] = {-1: before, 1: after}
-        for step in range(2, 5):
-            self.near[-step] = before[self.near[1 - step]]
-            self.near[step] = after[self.near[step - 1]]
-        # What is one step before a turn counts for it, so it is shifted one step forward.
-        self.spread: NDArray[Any] = np.stack([self.near[-step] for step in WINDOW])
-        if table.vectors.size:
-            table.embed_contexts(self.near)
+        self._line_up(table)
+        if table.vectors.size and self.any_turn:
+            table.embed_contexts(self.line, self.position)
         self._measure(table)
         self._mark(table)
         self.bounded: bool = bool((table.valid_from.values > -NEVER).any() or (table.valid_to.values < NEVER).any())
@@ -63,25 +63,45 @@ class DocumentView:
         ages = np.log1p(np.maximum(newest - table.created.values, 0) / HOUR)
         self.recency: Floats = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
 
+    def around(self, values: Floats, kernel: Floats) -> Floats:
+        """Return the sum of each turn's value and its neighbors', weighted by a kernel; other documents' own values."""
+        if not self.any_turn:
+            return values
+        found: Floats = np.convolve(np.append(values, np.float32(0))[self.line], kernel, "same")[self.position]
+        return found if self.all_turns else np.where(self.turn, found, values)
+
     @property
     def nbytes(self) -> int:
-        arrays = (*vars(self).values(), *self.near.values())
-        return sum(values.nbytes for values in arrays if isinstance(values, np.ndarray))
+        arrays = [values for values in vars(self).values() if isinstance(values, np.ndarray)]
+        return sum(values.nbytes for values in arrays if values.base is None)
+
+    def _line_up(self, table: DocumentTable) -> None:
+        """Put the turns of all conversations in one line, with gaps between them, so that neighbors are adjacent."""
+        count = len(table) if self.any_turn else 0
+        turns = np.flatnonzero(self.turn & self.alive)
+        self.all_turns: bool = len(turns) == len(table)
+        if table.relinked:
+            turns = turns[np.lexsort((table.seq.values[turns], table.stream.values[turns]))]
+        else:
+            turns = turns[np.argsort(table.stream.values[turns], kind="stable")]
+        conversations = np.cumsum(table.before.values[turns] == NONE)
+        places = np.arange(len(turns)) + GAP * conversations
+        size = len(turns) + GAP * (int(conversations[-1]) if len(turns) else 0)
+        # At the end are the neighbors of documents that have none.
+        self.line: NDArray[np.int32] = np.full(size + 3 * GAP, count, dtype=np.int32)
+        self.line[places] = turns
+        self.position: NDArray[np.int32] = np.full(count, size + 2 * GAP - 1, dtype=np.int32)
+        self.position[turns] = places
 
     def _measure(self, table: DocumentTable) -> None:
         """Compute the lengths of windows and sessions."""
-        count = len(table)
-        lengths = np.append(table.length.values, np.float32(0))
-        lengths[:count][~self.counted] = 0
-        window = lengths.copy()
-        for step, share in WINDOW.items():
-            window += np.float32(share) * lengths[self.near[step]]
+        lengths = table.length.values.astype(np.float32)
+        lengths[~self.counted] = 0
+        window = self.around(lengths, WINDOW_KERNEL)
         self.norms: Floats = length_norms(
-            window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
+            window, float(window[self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
-        sessions = np.bincount(table.session.values, weights=lengths[:count], minlength=table.session_count).astype(
-            np.float32
-        )
+        sessions = np.bincount(table.session.values, weights=lengths, minlength=table.session_count).astype(np.float32)
         nonempty = sessions > 0
         self.sessions: int = int(np.count_nonzero(nonempty))
         mean = float(sessions[nonempty].mean()) if self.sessions else 1.0
@@ -90,10 +110,10 @@ class DocumentView:
     def _mark(self, table: DocumentTable) -> None:
         """Compute the effect of the flags and lengths of turns."""
         flags = table.flags.values
-        self.asks: Floats = (((flags & int(TextFlags.QUESTION)) > 0) & self.turn).astype(np.float32)
+        self.asks: Flags = ((flags & int(TextFlags.QUESTION)) > 0) & self.turn
         self.links: NDArray[np.intp] = np.flatnonzero(((flags & int(TextFlags.FACT)) > 0) & self.alive)
         spoken = self.turn & self.alive
-        logs = np.log1p(np.minimum(table.length.values, LENGTH))
+        logs = np.log1p(np.minimum(table.length.values.astype(np.float32), np.float32(LENGTH)))
         turns = logs[spoken]
         middle = float(turns.mean()) if len(turns) else 0.0
         self.mean_length: float = float(table.length.values[spoken].mean()) if len(turns) else 0.0

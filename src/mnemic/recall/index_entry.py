@@ -93,6 +93,22 @@ class IndexEntry(Struct):
     vectors: NDArray[np.int8] | None
 
 
+class Entries(Struct):
+    """Decoded entries of several texts, as columns."""
+
+    flags: NDArray[np.uint8]
+    roles: NDArray[np.uint8]
+    speakers: list[str]
+    sizes: NDArray[np.int64]
+    """Number of terms of each text."""
+    terms: NDArray[np.uint32]
+    """Terms of all texts, one after another."""
+    rows: NDArray[np.int64]
+    """Number of vectors of each text."""
+    vectors: NDArray[np.int8]
+    """Vectors of all texts, one after another."""
+
+
 _MAX_HASHES = 200_000
 
 
@@ -204,6 +220,31 @@ def unpack(value: bytes) -> IndexEntry:
     return IndexEntry(
         flags, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=hashes, offset=start), vectors
     )
+
+
+def unpack_all(values: Sequence[bytes], width: int = 0) -> Entries:
+    """Decode intact entries; vectors of another dimension than `width`, or than the first, are left out."""
+    import numpy as np
+
+    head = np.dtype([("flags", "u1"), ("role", "u1"), ("name", "<u2"), ("hashes", "<u4"), ("rows", "<u4")])
+    named = _CHECKSUM.size + _HEAD.size
+    heads = np.frombuffer(b"".join([value[_CHECKSUM.size : named] for value in values]), dtype=head)
+    sizes, rows = heads["hashes"].astype(np.int64), heads["rows"].astype(np.int64)
+    starts = named + heads["name"].astype(np.int64)
+    ends = starts + 4 * sizes
+    last = ends.tolist()
+    first = starts.tolist()
+    speakers = [""] * len(values)
+    if heads["name"].any():
+        speakers = [value[named:start].decode() for value, start in zip(values, first, strict=True)]
+    terms = b"".join([value[start:end] for value, start, end in zip(values, first, last, strict=True)])
+    kept = [value[end:] for value, end in zip(values, last, strict=True)]
+    widths = np.fromiter(map(len, kept), dtype=np.int64, count=len(kept)) // np.maximum(rows, 1)
+    width = width or int(widths[rows > 0][:1].sum())
+    for n in np.flatnonzero((rows > 0) & (widths != width)).tolist():
+        kept[n], rows[n] = b"", 0
+    vectors = np.frombuffer(b"".join(kept), dtype=np.int8).reshape(-1, max(width, 1))
+    return Entries(heads["flags"], heads["role"], speakers, sizes, np.frombuffer(terms, dtype="<u4"), rows, vectors)
 
 
 def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:

@@ -15,7 +15,7 @@ from ..records import Record, Ref, Stream, StreamName
 from ..store.query import Condition, Search
 from .document_table import MOST, NONE, DocumentTable
 from .document_view import DocumentView
-from .index_entry import USE, EntryBuilder, IndexEntry, days_between, strength, unpack_use
+from .index_entry import USE, EntryBuilder, days_between, strength, unpack_all, unpack_use
 from .question import AnalyzedQuestion, analyze_question
 from .scoring import Ranking, rank, signals, weights_for
 from .text_analysis import similarity
@@ -117,13 +117,16 @@ class ScopeIndex:
         self,
         stream: Stream,
         records: list[Record],
-        entries: Sequence[IndexEntry | None],
+        entries: Sequence[bytes | None],
         *,
         first: bool,
         width: int,
         embedding: bool,
     ) -> None:
-        """Index records of a stream, starting with the `first`; `width` is the dimension of new vectors."""
+        """Index records of a stream by their intact entries, None for one without text.
+
+        `first` means that the stream's older records are dropped; `width` is the dimension of new vectors.
+        """
         table = self.table
         with self.lock:
             if first:
@@ -135,28 +138,24 @@ class ScopeIndex:
                 table.drop(table.with_seqs(stream.name, gone))
                 without_text.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
-            texts = [entry for entry in entries if entry is not None]
             if without_text:
                 without_text.difference_update(record.seq for record in records)
-            wanted = table.vectors.dimensions or width
-            for entry in texts:
-                if entry.vectors is not None:
-                    wanted = wanted or entry.vectors.shape[1]
-                    if entry.vectors.shape[1] != wanted:
-                        entry.vectors = None
-            for n, record, entry in zip(table.add(stream, records, texts), records, texts, strict=True):
+            texts = unpack_all([entry for entry in entries if entry is not None], table.vectors.dimensions or width)
+            documents = table.add(stream, records, texts)
+            for n, record in zip(documents.tolist(), records, strict=True):
                 if USE in record.derived:
                     use = unpack_use(record.derived[USE])
-                    table.used.values[n], table.uses.values[n] = use.since, use.uses
-                if embedding and entry.vectors is None and len(entry.terms):
-                    table.without_vectors[n] = record.version
-            table.merge_buffer()
+                    table.used.writable()[n], table.uses.writable()[n] = use.since, use.uses
+            if embedding and not texts.rows.all():
+                for n in np.flatnonzero((texts.rows == 0) & (texts.sizes > 0)).tolist():
+                    table.without_vectors[int(documents[n])] = records[n].version
+            table.postings.merge_buffer(loading=True)
             self._view = None
 
     def count_use(self, document: int, moment: int) -> None:
         """Count a use of a document; it takes effect within a minute."""
-        self.table.used.values[document] = moment
-        self.table.uses.values[document] += 1
+        self.table.used.writable()[document] = moment
+        self.table.uses.writable()[document] += 1
 
     def count_use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record, if it is indexed, effective at once."""
@@ -241,6 +240,7 @@ class ScopeIndex:
                 table.remove_vectors()
                 vectors = self._view = None
             if self._view is None:
+                table.postings.merge_buffer()
                 self._view = DocumentView(table)
             view = self._view
             visible, rest = self._visible(search, view, moment)
@@ -365,7 +365,7 @@ class DuplicateFilter:
         with self._index.lock:
             documents = np.array(found, dtype=np.int64)
             self._digests = dict(zip(found, table.digest.values[documents].tolist(), strict=True))
-            rows = table.first_row.values[documents]
+            rows = table.rows_of(documents)
             known = np.flatnonzero(rows != NONE)
             self._units = {}
             if len(known) and table.vectors.dimensions == self._matrix.shape[1]:

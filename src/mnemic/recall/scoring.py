@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from .document_table import CONTEXT, DocumentTable
-from .document_view import K1, WINDOW, DocumentView, bm25, rarity
+from .document_table import DocumentTable
+from .document_view import CONTEXT_KERNEL, K1, WINDOW, DocumentView, bm25, rarity
 from .index_entry import TextFlags
 from .question import AnalyzedQuestion, Date
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 SHARES = np.array([1.0, *WINDOW.values()], dtype=np.float32)[:, None]
+STEPS = -np.array([*WINDOW], dtype=np.int32)[:, None]
+"""Where the turns are that a term counts for, too: it counts for the next turn as the turn before that."""
 UNRELATED = 0.1
 """Typical cosine of unrelated texts."""
 RELATED = 0.15
@@ -224,7 +226,7 @@ def signals(
         dated = _weighed(_on(question.date, table.created.values), weights.date)
         found["time"] = found["time"] + dated if "time" in found else dated
     if view.any_turn:
-        form = np.float32(weights.length) * view.long + np.float32(weights.question) * view.asks
+        form = np.float32(weights.length) * view.long + _weighed(view.asks, weights.question)
         if question.wants_number:
             form += _weighed((flags & int(TextFlags.NUMBER)) > 0, weights.number)
         found["form"] = form
@@ -306,7 +308,7 @@ def _windows(
     """Return documents that contain a term, or whose neighbors do, and the weighted frequency."""
     if not view.any_turn:
         return documents, occurrences
-    places = np.concatenate((documents[None], view.spread[:, documents])).ravel()
+    places = np.concatenate((documents[None], view.line[view.position[documents] + STEPS])).ravel()
     shares = (SHARES * occurrences).ravel()
     if len(places) * 16 < count:
         around, at = np.unique(places, return_inverse=True)
@@ -339,11 +341,10 @@ def _dense(
     middle = _middle(close[:count] if all_known else close[:count][everyone]) if exact else UNRELATED
     if not all_known:
         close[:count][~known] = middle
-    close[count] = 0
-    around = close[:count].copy()
-    for step, share in CONTEXT.items():
-        around += np.float32(share) * close[view.near[step][:count]]
-    around /= table.context.values
+    around = view.around(close[:count], CONTEXT_KERNEL)
+    if view.any_turn:
+        lengths = table.context.values
+        around /= lengths if view.all_turns else np.where(view.turn, lengths, np.float32(1))
     if not all_known:
         around[~known] = middle
     enough = max(middle, RELATED)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import mnemic
 from mnemic import Redaction, Vault
+from mnemic.redaction import redactor
 from mnemic.redaction.config import redactor_of
 from mnemic.redaction.redactor import RECOGNIZERS, TOKEN, Redacted, Redactor
 
@@ -20,6 +21,7 @@ KEY = bytes(range(32))
 EMAIL, OTHER = "ann.lee@example.com", "bob@example.org"
 CARD, PHONE, IBAN = "4111 1111 1111 1111", "+49 30 1234567", "DE89 3704 0044 0532 0130 00"
 SECRETS = [EMAIL, OTHER, CARD, PHONE, IBAN, "hunter2hunter2", "Dana Scully"]
+IMAGE = "data:image/png;base64,iVBORw0KGgo/4111111111111111+AAA="
 CONFIGS = {
     "mask": Redaction(names=["Dana Scully"]),
     "hash": Redaction(action="hash", key=KEY, names=["Dana Scully"]),
@@ -274,6 +276,35 @@ def test_two_names_that_are_masked_alike_stay_two() -> None:
     assert not any("@" in name for name in changed)
 
 
+def test_a_secret_of_one_record_is_not_looked_for_in_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redactor, "MOST_LITERALS", 2)
+    with mnemic.open("memory://", redact=True) as memory:
+        scope = memory.scope("acme")
+        items = [mnemic.MemoryItem(f"a blue car, {n}", metadata={"password": f"secret-{n}"}) for n in range(3)]
+        items.append(mnemic.MemoryItem("the blue one", metadata={"password": "blue"}))
+        assert [item.text for item in scope.memories.add_many(items)] == [
+            *(f"a blue car, {n}" for n in range(3)),
+            "the [SECRET] one",
+        ]
+        given = [mnemic.Message("user", item.text, metadata=item.metadata) for item in reversed(items)]
+        stored = scope.session("monday").add_many(given)
+        assert [message.content for message in stored] == ["the [SECRET] one", *(item.text for item in items[2::-1])]
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        (f"{IMAGE} ann@example.com", f"{IMAGE} [EMAIL]"),
+        (f"![a]({IMAGE}) {CARD}", f"![a]({IMAGE}) [PAYMENT_CARD]"),
+        (json.dumps({"image": IMAGE, "to": EMAIL}), json.dumps({"image": IMAGE, "to": "[EMAIL]"})),
+        (f"data:image/png;base64,{EMAIL}", "data:image/png;base64,[EMAIL]"),
+        (IMAGE, IMAGE),
+    ],
+)
+def test_of_a_text_with_a_data_url_only_the_url_stays(text: str, stored: str) -> None:
+    assert Redactor().text(text) == stored
+
+
 def test_recognizers_of_the_user() -> None:
     config = Redaction(
         recognizers=["EMAIL"],
@@ -403,7 +434,7 @@ def test_masks_that_make_one_fact_of_several_are_refused_in_an_import(tmp_path: 
         memory.export_to(tmp_path / "all.jsonl")
     with (
         mnemic.open("memory://", redact=True) as memory,
-        pytest.raises(mnemic.ConflictError, match=r"masks make one fact of several.*hash"),
+        pytest.raises(mnemic.ConflictError, match=r"redaction would make one fact of several.*hash"),
     ):
         memory.import_from(tmp_path / "all.jsonl")
     with mnemic.open("memory://", redact=CONFIGS["hash"]) as memory:

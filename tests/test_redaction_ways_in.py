@@ -166,6 +166,19 @@ def test_a_copy_can_be_redacted(tmp_path: Path, name: str) -> None:
         mnemic.copy(source, target, redact=CONFIGS["vault"])
 
 
+@pytest.mark.parametrize(("words", "merge"), [(f"mail {EMAIL}", False), ("mail [EMAIL]", True)])
+def test_a_copy_that_would_make_one_fact_of_several_is_refused(tmp_path: Path, words: str, merge: bool) -> None:
+    source, target = f"sqlite:///{tmp_path}/source.db", f"sqlite:///{tmp_path}/m.db"
+    with mnemic.open(source) as memory:
+        memory.scope("acme").facts.add("Ann", "wants", words)
+        memory.scope("acme").facts.add("Ann", "wants", "mail bob@example.org")
+    with pytest.raises(mnemic.ConflictError, match=r"one fact of several; hashes keep them apart"):
+        mnemic.copy(source, target, redact=True, merge=merge)
+    mnemic.copy(source, target, redact=CONFIGS["hash"])
+    with mnemic.open(target) as memory:
+        assert len(memory.scope("acme").facts.ask("Ann", "wants")) == 2
+
+
 def test_a_copy_of_ciphertext_cannot_be_redacted(tmp_path: Path) -> None:
     source, target = f"sqlite:///{tmp_path}/source.db", f"sqlite:///{tmp_path}/m.db"
     with mnemic.open(source, encryption_key=KEY) as memory:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
-from ..layers.redact import redact_ops
+from ..layers.redact import MERGED_FACTS, redact_ops
 from ..layers.restricted import RestrictedLayer
 from ..recall.index_entry import USE
 from ..records import (
@@ -120,12 +120,7 @@ def refuse(stored: Record, given: Record) -> None:
     masked = given.kind == FACT and any(masks)
     raise ConflictError(
         f"{given.kind} {shown(given.key)} of scope {given.scope.path!r} exists with different content: "
-        + (
-            "its masks make one fact of several, of which overwrite would keep one; hashes keep them apart: "
-            'redact=Redaction(action="hash", key=…)'
-            if masked
-            else "import with overwrite to replace it"
-        ),
+        + (MERGED_FACTS if masked else "import with overwrite to replace it"),
         key=given.key,
         current=stored.version,
     )

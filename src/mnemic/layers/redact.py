@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import force_setattr, replace
 
-from ..checks import check_several, check_text
-from ..errors import InvalidValueError
+from ..checks import check_several, check_text, shown
+from ..errors import ConflictError, InvalidValueError
 from ..event_loop import off_loop
 from ..messages import Message
 from ..records import (
@@ -67,6 +67,9 @@ NOT_COVERED = frozenset(
     (API_KEY_KIND, *AUDIT_KINDS, EMBEDDER_KIND, ENCRYPTION_KIND, ERASURE_KIND, FENCE_KIND, GUARD, LEASE)
 ) | {ONCE_KIND, SIGNING_KIND, VAULT, VERSION}
 """Kinds of internal records, which hold nothing that users write."""
+MERGED_FACTS = (
+    'redaction would make one fact of several; hashes keep them apart: redact=Redaction(action="hash", key=…)'
+)
 LONG = 20_000
 """Number of characters from which the work runs in a thread instead of blocking the event loop."""
 
@@ -287,14 +290,25 @@ class RedactedView(Layer):
         if redaction.vault is not None:
             raise InvalidValueError("a copy is redacted without a vault: write into a memory that was opened with one")
         self._layer = RedactLayer(below, redaction)
+        self._facts: dict[Ref, str] = {}
+        """The original key of each fact whose key has changed."""
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         found = await self._below.read(refs)
         return [None if one is None else self._layer.redacted(one, Redacted()) for one in found]
 
     async def scan(self, scan: Scan) -> Page[Record]:
+        """Return a page; raises ConflictError if redaction makes one fact of several."""
         page = await self._below.scan(scan)
-        return Page(tuple([self._layer.redacted(record, Redacted()) for record in page.items]), page.cursor)
+        seen = tuple([self._layer.redacted(record, Redacted()) for record in page.items])
+        changed = [(one, record.key) for one, record in zip(seen, page.items, strict=True) if one.key != record.key]
+        there = await self._below.read([fact.ref for fact, _ in changed]) if changed else []
+        for (fact, key), other in zip(changed, there, strict=True):
+            if self._facts.setdefault(fact.ref, key) != key or other is not None:
+                raise ConflictError(
+                    f"{fact.kind} {shown(key)} of scope {fact.scope.path!r} cannot be copied: {MERGED_FACTS}", key=key
+                )
+        return Page(seen, page.cursor)
 
 
 # ---------------------------------------------------------------- for features

@@ -49,7 +49,8 @@ def tokens_in(text: str) -> set[str]:
 
 _NUMBER = re.compile(r"\d(?:[^\w\n]{0,3}\d){5}|\d\d[A-Za-z]\d\d")
 """In every long number: six digits, or the middle of an Italian codice fiscale."""
-_DATA_URL = re.compile(r"data:[\w.+\-]+/[\w.+\-]+;base64,")
+_DATA_URL = re.compile(r"data:[\w.+\-]++/[\w.+\-]++;base64,[A-Za-z0-9+/=_\-]*+(?=\Z|[\s\"'`)\]}>,;<\\])")
+"""A data URL that ends where its base64 does, so that nothing else passes for a part of it."""
 _NUMBER_NAME = re.compile(
     r"(?:.*[_\-. ])?(?:phone|mobile|tel|fax|ssn|card|iban|cvv|cvc|pin|account|pesel|bsn|cpf|tax_?id|national_?id)"
     r"(?:[_\-. ]?(?:number|no|nr|id))?",
@@ -97,7 +98,7 @@ class Redacted(Struct):
     values: dict[str, str] = field(default_factory=dict)
     """The value of each token that was made."""
     literals: dict[str, str] = field(default_factory=dict)
-    """Secrets that only the name of their field shows, with what replaces them in other texts of the record."""
+    """Secrets of the current record that only the name of their field shows, with what replaces them in its texts."""
 
     def __bool__(self) -> bool:
         return bool(self.counts)
@@ -164,6 +165,8 @@ class Redactor:
             if not 0 <= one.start <= one.end <= len(text):
                 raise InvalidValueError(f"a recognizer of {one.name} returned a place outside of its text")
         taken = [match.span() for match in TOKEN.finditer(text)] if "[" in text else []
+        if ";base64," in text:
+            taken = sorted(taken + [match.span() for match in _DATA_URL.finditer(text)])
         return self._merged(part for one in found if one.start < one.end for part in _outside(one, taken, text))
 
     def _merged(self, found: Iterable[Finding]) -> list[Finding]:
@@ -180,7 +183,7 @@ class Redactor:
 
     def text(self, text: str, into: Redacted | None = None) -> str:
         """Return a text in which findings are replaced; JSON stays JSON."""
-        if _DATA_URL.match(text) is not None:
+        if _DATA_URL.fullmatch(text) is not None:
             return text
         found = self.find(text)
         if not found:
@@ -279,6 +282,7 @@ class Redactor:
     def message(self, message: Message, into: Redacted) -> Message:
         """Return a message in which findings are replaced; the same one if there are none."""
         before = sum(into.counts.values())
+        into.literals.clear()
         content = self.value(message.content, into)
         calls = [self._call(call, into) for call in message.tool_calls]
         requests = [AgentCall(call.agent_name, self.value(call.request, into)) for call in message.agent_calls]
@@ -309,6 +313,7 @@ class Redactor:
         The key of a fact is made from its words, so it changes with them. Other keys, and scopes, stay.
         """
         before = sum(into.counts.values())
+        into.literals.clear()
         data = self._data(record, into)
         meta = self.value(record.meta, into) if record.meta else record.meta
         labels = {name: self.label(value, into) for name, value in record.labels.items()}

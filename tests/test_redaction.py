@@ -286,7 +286,7 @@ def test_a_secret_of_one_record_is_not_looked_for_in_others(monkeypatch: pytest.
             *(f"a blue car, {n}" for n in range(3)),
             "the [SECRET] one",
         ]
-        given = [mnemic.Message("user", item.text, metadata=item.metadata) for item in reversed(items)]
+        given = [mnemic.Message("user", item.text, metadata=dict(item.metadata)) for item in reversed(items)]
         stored = scope.session("monday").add_many(given)
         assert [message.content for message in stored] == ["the [SECRET] one", *(item.text for item in items[2::-1])]
 

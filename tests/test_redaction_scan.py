@@ -9,8 +9,11 @@ import pytest
 
 import mnemic
 from mnemic import Redaction, Vault
-from mnemic.records import fact_key
-from test_redaction import CONFIGS, EMAIL, KEY, SECRETS, fill
+from mnemic.layers import hold as hold_layer
+from mnemic.layers.redact import RedactLayer
+from mnemic.records import ScopePath, fact_key
+from mnemic.redaction.redactor import Redacted
+from test_redaction import CONFIGS, EMAIL, KEY, OTHER, SECRETS, fill
 
 
 def stored_bytes(folder: Path) -> bytes:
@@ -166,6 +169,55 @@ def test_a_restricted_memory_scans_and_mends_its_scope_alone() -> None:
         with pytest.raises(mnemic.AccessDeniedError):
             memory.restricted("globex", ["read"]).scan(mend=True)
         assert memory.restricted("globex", ["read"]).scan().matched == 1
+
+
+def test_versions_are_scanned_and_mended_within_the_scope_and_rights(tmp_path: Path) -> None:
+    with mnemic.open(f"sqlite:///{tmp_path}/m.db", history=True) as memory:
+        for name in ("alice", "bob"):
+            item = memory.scope("acme", name).remember(EMAIL)
+            memory.scope("acme", name).memories.update(item.id, text="tea")
+        alice = memory.restricted("acme/alice", ["read", "write"])
+        reader = memory.restricted("acme/alice", ["read"])
+        assert reader.scope("acme").scan().matched == 1
+        with pytest.raises(mnemic.AccessDeniedError, match="write"):
+            reader.scope("acme").scan(mend=True)
+        with pytest.raises(mnemic.AccessDeniedError, match="read"):
+            memory.restricted("acme/alice", ["write"]).scan()
+        assert alice.scope("acme", "bob").scan(mend=True).records == 0
+        assert alice.scope("acme").scan(mend=True).mended == 1
+        assert memory.scope("acme", "bob").scan().matched == memory.scan().matched == 1
+
+
+def test_what_is_under_a_hold_is_not_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold_layer, "FRESH", 0.0)
+    with mnemic.open(f"sqlite:///{tmp_path}/m.db", history=True) as memory:
+        for name in ("alice", "bob"):
+            item = memory.scope("acme", name).remember(EMAIL)
+            memory.scope("acme", name).memories.update(item.id, text=f"mail {EMAIL}")
+        hold = memory.scope("acme", "alice").hold("case 4711")
+        found = memory.scan(mend=True)
+        assert (found.mended, found.left) == (2, 2)
+        assert memory.scan().matched == memory.scope("acme", "alice").scan().matched == 2
+        memory.scope("acme", "alice").release(hold)
+        assert memory.scan(mend=True).mended == 2
+
+
+def test_the_vault_has_the_values_of_records_that_changed_during_a_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/m.db"
+    with mnemic.open(url) as clear, mnemic.open(url, redact=CONFIGS["vault"]) as memory:
+        item = clear.scope("acme").remember(EMAIL)
+        keep = RedactLayer.keep
+
+        async def overtaken(layer: RedactLayer, scope: ScopePath, found: Redacted) -> None:
+            await keep(layer, scope, found)
+            monkeypatch.setattr(RedactLayer, "keep", keep)
+            clear.scope("acme").memories.update(item.id, text=OTHER)
+
+        monkeypatch.setattr(RedactLayer, "keep", overtaken)
+        assert memory.scan(mend=True).mended == 1
+        assert memory.reveal(memory.scope("acme").memories.get(item.id).text) == OTHER
 
 
 def test_a_store_without_findings_is_not_written(tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from msgspec.structs import force_setattr, replace
 
 from ..errors import InvalidValueError
 from ..event_loop import off_loop
+from ..layers.hold import HoldLayer
 from ..layers.index import IndexLayer
-from ..layers.layer import Layer
+from ..layers.layer import find_layer, layers_of
 from ..layers.redact import RedactLayer, redacting
+from ..layers.restricted import RestrictedLayer, confined, require, unrestricted
 from ..records import FACT, GUARD, VERSION, Record, Ref, ScopePath, Value
 from ..redaction.config import Redacting, Redaction, redaction_of
 from ..redaction.redactor import Redacted
-from ..store.protocol import Store, all_streams, scan_pages, scrub
+from ..store.protocol import Capability, Store, all_streams, scan_pages, scrub
 from ..store.query import Delete, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
 
@@ -38,7 +40,8 @@ class FoundCount(Value, frozen=True, kw_only=True):
 class Scanned(Value, frozen=True, kw_only=True):
     """Result of a scan: how many records were read, how many have findings, what was found, and what was redacted.
 
-    `kind` is "version" for earlier versions that the history keeps. `left` are records that others kept changing.
+    `kind` is "version" for earlier versions that the history keeps. `left` are records that others kept changing, and
+    those under a legal hold.
     """
 
     records: int
@@ -52,7 +55,7 @@ class RedactionScan:
     """Scans a scope and those below it.
 
     Redacted records pass all layers, so that they are audited. If a history keeps what they replace, the versions are
-    redacted afterwards, below the history.
+    redacted afterwards, below the history. What is under a legal hold stays as it is.
     """
 
     def __init__(self, store: Store, redact: Redacting, *, mend: bool) -> None:
@@ -68,13 +71,28 @@ class RedactionScan:
         self._layer = layer or RedactLayer(store, redaction or Redaction())
         self._store = store
         self._index = _index_of(store)
+        self._hold = find_layer(store, HoldLayer)
         self._mend = mend
         self._read = self._matched = self._mended = self._left = 0
         self._found: dict[tuple[str, str], list[int]] = {}
         self._began = store.clock()
 
     async def run(self, scope: ScopePath, progress: Callable[[int, int], object] | None) -> Scanned:
-        """Read everything, and redact it if asked to."""
+        """Read everything that is visible, and redact it if asked to; raises AccessDeniedError without the rights."""
+        require(self._store, "read")
+        if self._mend:
+            require(self._store, "write")
+        reached = self._store.reach(scope) if isinstance(self._store, RestrictedLayer) else scope
+        if reached is not None:
+            with confined(self._store):  # versions are read and written below the layer that confines
+                await self._run(reached, progress)
+        found = [
+            FoundCount(kind=kind, recognizer=name, findings=findings, records=records)
+            for (kind, name), (findings, records) in sorted(self._found.items())
+        ]
+        return Scanned(records=self._read, matched=self._matched, mended=self._mended, left=self._left, found=found)
+
+    async def _run(self, scope: ScopePath, progress: Callable[[int, int], object] | None) -> None:
         total = 0
         for store, kinds in ((self._store, ()), (self._index, (VERSION,))):
             if store is None:
@@ -89,12 +107,7 @@ class RedactionScan:
                     if progress is not None:
                         progress(self._read, max(total, self._read))
         if self._mended:
-            await scrub(self._index or self._store)
-        found = [
-            FoundCount(kind=kind, recognizer=name, findings=findings, records=records)
-            for (kind, name), (findings, records) in sorted(self._found.items())
-        ]
-        return Scanned(records=self._read, matched=self._matched, mended=self._mended, left=self._left, found=found)
+            await scrub(self._index or unrestricted(self._store))
 
     async def _page(self, records: tuple[Record, ...]) -> None:
         matched = await self._findings(records)
@@ -108,9 +121,7 @@ class RedactionScan:
                 both[0] += count
                 both[1] += 1
         if self._mend and matched:
-            for record, _, found in matched:
-                await self._layer.keep(record.scope, found)
-            await self._redact([(record, changed) for record, changed, _ in matched])
+            await self._redact(matched)
 
     def _counts(self, record: Record) -> bool:
         """Return whether a record was there before, and is not a version that was kept of what was just redacted."""
@@ -130,17 +141,22 @@ class RedactionScan:
 
         return await off_loop(look)
 
-    async def _redact(self, batch: list[tuple[Record, Record]]) -> None:
+    async def _redact(self, batch: list[tuple[Record, Record, Redacted]]) -> None:
         """Write redacted records; those that others have changed meanwhile are read and redacted again."""
         for _ in range(ATTEMPTS):
-            if not batch:
+            holds = [] if self._hold is None else await self._hold.active()
+            free = [one for one in batch if not any(hold.covers(one[0].scope) for hold in holds)]
+            self._left += len(batch) - len(free)
+            if not free:
                 return
-            store = self._index if batch[0][0].kind == VERSION and self._index is not None else self._store
-            done = await write_each(store, [_changes(record, changed) for record, changed in batch])
-            self._mended += sum(did and self._counts(one) for (one, _), did in zip(batch, done, strict=True))
-            refs = [record.ref for (record, _), written in zip(batch, done, strict=True) if not written]
+            for record, _, found in free:
+                await self._layer.keep(record.scope, found)
+            store = self._index if free[0][0].kind == VERSION and self._index is not None else self._store
+            done = await write_each(store, [_changes(record, changed) for record, changed, _ in free])
+            self._mended += sum(did and self._counts(one) for (one, *_), did in zip(free, done, strict=True))
+            refs = [record.ref for (record, *_), written in zip(free, done, strict=True) if not written]
             current = tuple(record for record in await store.read(refs) if record is not None) if refs else ()
-            batch = [(record, changed) for record, changed, _ in await self._findings(current)]
+            batch = await self._findings(current)
         self._left += len(batch)
 
 
@@ -166,9 +182,6 @@ def _put(changed: Record, record: Record) -> Put:
 
 
 def _index_of(store: Store) -> Store | None:
-    """Return the index layer of a store, which is below the history; None if a server has it."""
-    while isinstance(store, Layer):
-        if isinstance(store, IndexLayer):
-            return store
-        store = store._below
-    return None
+    """Return the index layer of a store, which is below the history; None if a server has the history."""
+    *_, backend = layers_of(store)
+    return None if Capability.SEARCH in backend.capabilities else find_layer(store, IndexLayer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -15,6 +15,8 @@ from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store,
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..telemetry.calls import UNKNOWN, Origin
 from .store_signing import StoreSigning
+
+LayerType = TypeVar("LayerType")
 
 
 class Layer:
@@ -69,6 +71,14 @@ def layers_of(store: Store) -> Iterator[Store]:
     while isinstance(store, Layer):
         store = store._below
         yield store
+
+
+def find_layer(store: Store, kind: type[LayerType]) -> LayerType | None:
+    """Return the first layer of a kind over a store; None if there is none.
+
+    Calls to it pass the layers above it by, with what these check: confine them as `restricted.confined` does.
+    """
+    return next((one for one in layers_of(store) if isinstance(one, kind)), None)
 
 
 class ConfiningLayer(Layer):

@@ -17,6 +17,8 @@ from msgspec.structs import force_setattr
 
 from mnemic.errors import MnemicError
 from mnemic.layers.audit import AuditLayer
+from mnemic.layers.audit_chain import ChainLayer
+from mnemic.layers.audit_settings import Audit
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.history import HistoryLayer
 from mnemic.layers.hold import HoldLayer
@@ -41,7 +43,13 @@ def sealed(store: Store) -> Store:
 
 
 def audited(store: Store) -> Store:
-    return AuditLayer(store)
+    return with_audit(store)
+
+
+def with_audit(store: Store, audit: Audit | None = None, separate: Store | None = None) -> AuditLayer:
+    """Return a store with an audit log, in itself or in another store."""
+    chain = ChainLayer(store if separate is None else separate)
+    return AuditLayer(chain if separate is None else store, chain, audit, separate)
 
 
 def kept(store: Store) -> Store:
@@ -138,7 +146,7 @@ def held(store: Store) -> Store:
 
 
 def both(store: Store) -> Store:
-    return AuditLayer(HistoryLayer(EncryptLayer(store, KEY), timedelta(days=30)))
+    return audited(HistoryLayer(EncryptLayer(store, KEY), timedelta(days=30)))
 
 
 LAYERS: dict[str, Callable[[Store], Store]] = {

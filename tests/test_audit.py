@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mnemic
-from layered import KEY
+from layered import KEY, with_audit
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import (
     AuditError,
@@ -22,14 +22,29 @@ from mnemic.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from mnemic.layers.audit import AuditLayer
 from mnemic.layers.audit_entry import AuditEntry
 from mnemic.layers.audit_settings import Audit
 from mnemic.layers.layer import Layer
+from mnemic.layers.restricted import RestrictedLayer
 from mnemic.messages import Message
 from mnemic.records import AUDIT_KIND, Record, Ref, ScopePath
+from mnemic.store.confinement import confinement
 from mnemic.store.protocol import Store
-from mnemic.store.query import Delete, Derive, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
+from mnemic.store.query import (
+    Delete,
+    Derive,
+    Expect,
+    Limit,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    StreamScan,
+    Touch,
+    Write,
+    place_of,
+)
 
 SCOPE = ScopePath("acme/alice")
 A = Ref(SCOPE, "note", "a")
@@ -72,7 +87,7 @@ def test_every_change_is_logged_with_its_actor() -> None:
 
 def test_each_operation_has_an_entry_and_reads_have_none() -> None:
     async def main() -> None:
-        layer = AuditLayer(MemoryStore())
+        layer = with_audit(MemoryStore())
         await layer.write(Write((put("a", 0), put("b"), Touch(SCOPE, "note", timedelta(days=1)))))
         await layer.write(Write((Derive(A, "x", b"1"), Expect(SCOPE, "note", key="a"))))
         await layer.write(Write((Touch(SCOPE, "note", None),)))
@@ -104,7 +119,7 @@ def test_each_operation_has_an_entry_and_reads_have_none() -> None:
 
 def test_a_failed_change_is_not_logged() -> None:
     async def main() -> None:
-        layer = AuditLayer(MemoryStore())
+        layer = with_audit(MemoryStore())
         await layer.write(Write((put("a"),)))
         for ops, error in (
             ((put("b"), put("a", 0)), ConflictError),
@@ -120,7 +135,7 @@ def test_a_failed_change_is_not_logged() -> None:
 def test_a_retried_write_is_logged_once() -> None:
     async def main() -> None:
         for separate in (None, MemoryStore()):
-            layer = AuditLayer(MemoryStore(), separate=separate)
+            layer = with_audit(MemoryStore(), separate=separate)
             limited: tuple[Op, ...] = (put("a"), put("b"), Limit(SCOPE, "note", max_count=1, evict=(("a",),)))
             first = await layer.write(Write(limited, "once"))
             assert await layer.write(Write(limited, "once")) == first
@@ -229,7 +244,7 @@ def test_the_actor_reaches_the_event_loop_of_a_remote_store(tmp_path: Path) -> N
 
 def test_the_audit_log_cannot_be_written_or_deleted() -> None:
     async def main() -> None:
-        layer = AuditLayer(MemoryStore())
+        layer = with_audit(MemoryStore())
         await layer.write(Write((put("a"),)))
         (entry,) = (await layer._below.scan(Scan(scope=SCOPE, kinds=(AUDIT_KIND,)))).items
         for op in (
@@ -368,7 +383,7 @@ class Failing(Layer):
 def test_no_change_is_made_while_the_audit_log_is_unavailable() -> None:
     async def main() -> None:
         store, separate = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=separate)
+        layer = with_audit(store, separate=separate)
         await layer.write(Write((put("a"),)))
         separate.failing = True
         with pytest.raises(AuditError, match=r"the change was made.*the trail is away"):
@@ -384,10 +399,31 @@ def test_no_change_is_made_while_the_audit_log_is_unavailable() -> None:
     asyncio.run(main())
 
 
+def test_entries_of_one_tenant_are_written_on_behalf_of_another() -> None:
+    class Enforcing(Failing):
+        async def write(self, write: Write) -> list[Outcome]:
+            if not all(confinement().holds(place_of(op)[0]) for op in write.ops):
+                raise StorePermissionError("outside of the scope")
+            return await super().write(write)
+
+    async def main() -> None:
+        separate = Enforcing(MemoryStore())
+        layer = with_audit(MemoryStore(), separate=separate)
+        tenants = [RestrictedLayer(layer, ScopePath(name)) for name in ("a", "b")]
+        separate.failing = True
+        with pytest.raises(AuditError, match="the change was made"):
+            await tenants[0].write(Write((Put(Record(ScopePath("a"), "note", "n")),)))
+        separate.failing = False
+        await tenants[1].write(Write((Put(Record(ScopePath("b"), "note", "n")),)))
+        assert [entry.scope.path for entry in await layer.trail(ScopePath())] == ["a", "b"]
+
+    asyncio.run(main())
+
+
 def test_an_entry_whose_answer_was_lost_is_not_written_twice() -> None:
     async def main() -> None:
         store, separate = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=separate)
+        layer = with_audit(store, separate=separate)
         for id in (None, "once"):
             separate.answers = False
             with pytest.raises(AuditError):
@@ -403,7 +439,7 @@ def test_an_entry_whose_answer_was_lost_is_not_written_twice() -> None:
 def test_buffered_entries_are_written_on_close_or_raise() -> None:
     async def held_back(away: bool) -> Store:
         store, separate = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=separate)
+        layer = with_audit(store, separate=separate)
         separate.failing = True
         with pytest.raises(AuditError):
             await layer.write(Write((put("a"),)))
@@ -430,7 +466,7 @@ def test_the_entry_of_a_cancelled_caller_is_written_later() -> None:
                     await asyncio.sleep(60)
                 return await super().write(write)
 
-        layer = AuditLayer(MemoryStore(), separate=Slow(MemoryStore()))
+        layer = with_audit(MemoryStore(), separate=Slow(MemoryStore()))
         task = asyncio.create_task(layer.write(Write((put("a"),))))
         await reached.wait()
         task.cancel()
@@ -445,7 +481,7 @@ def test_the_entry_of_a_cancelled_caller_is_written_later() -> None:
 def test_a_change_whose_answer_was_lost_is_logged_as_unsure() -> None:
     async def main() -> None:
         store = Failing(MemoryStore())
-        layer = AuditLayer(store, separate=MemoryStore())
+        layer = with_audit(store, separate=MemoryStore())
         store.answers = False
         for id in (None, "once"):
             with pytest.raises(StoreUnavailableError):

@@ -17,14 +17,21 @@ import pytest
 from msgspec.structs import replace
 
 import mnemic
-from layered import KEY
+from layered import KEY, with_audit
 from mnemic import SigningKey
 from mnemic.backends.memory import MemoryStore
 from mnemic.checks import from_microseconds
-from mnemic.errors import ConflictError, InvalidValueError, SignatureError, StoreUnavailableError
+from mnemic.errors import (
+    ConflictError,
+    InvalidValueError,
+    SettingsChangedError,
+    SignatureError,
+    StoreBusyError,
+    StoreUnavailableError,
+)
 from mnemic.layers import audit_chain
-from mnemic.layers.audit import AuditLayer
 from mnemic.layers.audit_entry import SIGNED, ChainKey, Head, link_of
+from mnemic.layers.audit_names import drop_names
 from mnemic.layers.audit_verify import AuditVerification, AuditVerifier
 from mnemic.layers.layer import Layer
 from mnemic.records import AUDIT_KIND, CHAINS_KIND, Record, Ref, ScopePath
@@ -369,7 +376,7 @@ def test_concurrent_tasks_keep_one_chain_and_share_commits() -> None:
                 return await super().write(write)
 
         store = Counting(MemoryStore())
-        layer = AuditLayer(store)
+        layer = with_audit(store)
         scope = ScopePath("acme")
         await layer.write(Write((Put(Record(scope, "note", "first")),)))
         store.writes = 0
@@ -386,7 +393,7 @@ def test_concurrent_tasks_keep_one_chain_and_share_commits() -> None:
 
 def test_a_failed_write_does_not_fail_those_that_continued_it() -> None:
     async def main() -> None:
-        layer = AuditLayer(MemoryStore())
+        layer = with_audit(MemoryStore())
         scope = ScopePath("acme")
         await layer.write(Write((Put(Record(scope, "note", "a")),)))
         writes = [Write((Put(Record(scope, "note", f"{n}"), 7 if n % 3 == 0 else None),)) for n in range(30)]
@@ -398,10 +405,30 @@ def test_a_failed_write_does_not_fail_those_that_continued_it() -> None:
     asyncio.run(main())
 
 
+def test_a_writer_that_is_always_overtaken_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Overtaken(Layer):
+        """A store in which the head of a log has always just changed."""
+
+        async def write(self, write: Write) -> list[Outcome]:
+            if any(isinstance(op, Put) and op.record.key == "b" for op in write.ops):
+                raise SettingsChangedError("changed", settings="7 chain link 1")
+            return await super().write(write)
+
+    async def main() -> None:
+        layer = with_audit(Overtaken(MemoryStore()))
+        scope = ScopePath("acme")
+        await layer.write(Write((Put(Record(scope, "note", "a")),)))
+        with pytest.raises(StoreBusyError, match="audit log: gave up after 4 attempts"):
+            await layer.write(Write((Put(Record(scope, "note", "b")),)))
+
+    monkeypatch.setattr(audit_chain, "ATTEMPTS", 4)
+    asyncio.run(main())
+
+
 def test_two_layers_on_one_store_continue_one_chain() -> None:
     async def main() -> None:
         store = MemoryStore()
-        layers = [AuditLayer(store) for _ in range(3)]
+        layers = [with_audit(store) for _ in range(3)]
         scope = ScopePath("acme")
         writes = [layers[n % 3].write(Write((Put(Record(scope, "note", f"{n}")),))) for n in range(60)]
         await asyncio.gather(*writes)
@@ -482,7 +509,7 @@ def test_a_chain_whose_writer_died_before_the_register_is_a_note_and_healed() ->
 
     async def main() -> None:
         store = Dying(MemoryStore())
-        layer = AuditLayer(store)
+        layer = with_audit(store)
         await layer.write(Write((Put(Record(ScopePath("first"), "note", "a")),)))
         store.dead = True
         second = Put(Record(ScopePath("second"), "note", "a"))
@@ -492,7 +519,7 @@ def test_a_chain_whose_writer_died_before_the_register_is_a_note_and_healed() ->
         with pytest.raises(StoreUnavailableError):
             await layer.write(Write((second,)))
         store.dead = False
-        await AuditLayer(store).write(Write((second,)))
+        await with_audit(store).write(Write((second,)))
         verified = await AuditVerifier(layer.chain, ScopePath()).run()
         assert (verified.problems, verified.notes, verified.entries) == ([], [], 4)
 
@@ -561,3 +588,26 @@ def test_an_erasure_names_the_entries_that_it_cannot_read(
         assert "alice's app" not in {entry.actor for entry in entries}
         assert ("officer", "10.0.0.9") in {(entry.actor, entry.address) for entry in entries if entry.kind == "audit"}
         assert found(memory.audit_verify()) == [("acme/alice", 3)]
+
+
+@pytest.mark.parametrize("settings", [None, "no head"])
+def test_a_log_without_a_head_loses_its_names_in_its_place(
+    settings: str | None, attacked: tuple[Path, Callable[..., mnemic.Memory]]
+) -> None:
+    path, opened = attacked
+    with opened() as memory:
+        memory.scope("acme", "alice").erase(keep_audit_names=True)
+        entries = len(memory.audit_trail("acme/alice"))
+    with rows(path) as connection:
+        where = (settings, stream_id(connection, "acme/alice"))
+        connection.execute("UPDATE mnemic_streams SET settings = ? WHERE id = ?", where)
+    with opened() as memory:
+        store, alice = memory._async._store, ScopePath("acme/alice")
+        dropped = memory._driver.run(drop_names(store, alice))
+        assert (dropped.entries, dropped.damaged, dropped.headless) == (entries, [], [alice])
+        assert {entry.actor for entry in memory.audit_trail("acme/alice")} == {None}
+        assert not any("names" in problem.message for problem in memory.audit_verify().problems)
+        certificate = memory.scope("acme").erase()
+        assert [one.what for one in certificate.unreached if "head" in one.what] == [
+            "the name of acme/alice in its audit log, whose head is missing"
+        ]

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import mnemic
-from layered import KEY
+from layered import KEY, with_audit
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import StoreUnavailableError
-from mnemic.layers.audit import AuditLayer
 from mnemic.layers.audit_names import DroppedNames, drop_names
 from mnemic.layers.audit_verify import AuditVerifier
 from mnemic.layers.layer import Layer
@@ -86,7 +85,7 @@ def test_an_interrupted_erasure_of_names_is_explained_and_finished(failing: int)
     async def main() -> None:
         store = Interrupted(MemoryStore())
         store.writes = 1000
-        layer = AuditLayer(store)
+        layer = with_audit(store)
         for scope in (ALICE, ALICE / "monday"):
             for key in "ab":
                 await layer.write(Write((Put(Record(scope, "note", key)),)))
@@ -122,6 +121,27 @@ def test_pseudonyms_hide_names_and_are_found_by_them() -> None:
         assert dropped(memory, ScopePath("other"), "bob") == 1
         assert memory.audit_trail(actor="bob") == []
         assert memory.audit_verify().intact
+
+
+def test_pseudonyms_of_an_older_key_are_found_and_erased(tmp_path: Path) -> None:
+    old, new = mnemic.SigningKey(KEY), mnemic.SigningKey(KEY[::-1])
+    for keys in ([old], [new, old]):
+        audit = mnemic.Audit(pseudonyms=True)
+        with mnemic.open(f"sqlite:///{tmp_path}/m.db", audit=audit, signing_key=keys, embedder=None) as memory:
+            with memory.acting(actor="ann"):
+                memory.scope("acme").notes.write("plan", len(keys))
+            assert len(memory.audit_trail(actor="ann", key="plan")) == len(keys)
+            if len(keys) == 2:
+                assert dropped(memory, ScopePath("other"), "ann") == 2
+                assert memory.audit_verify().intact
+
+
+@pytest.mark.parametrize("redaction", [{"kinds": ["memory"]}, {"scopes": ["acme/alice"]}])
+def test_a_logged_question_is_redacted_wherever_records_are(redaction: dict[str, Any]) -> None:
+    audit = mnemic.Audit(content=True, reads=True)
+    with mnemic.open("memory://", audit=audit, redact=mnemic.Redaction(**redaction)) as memory:
+        memory.scope("acme").recall("who is ann@example.com")
+        assert [entry.content for entry in memory.audit_trail(operation="recall")] == ["who is [EMAIL]"]
 
 
 def test_content_is_kept_only_if_asked_for_and_redacted() -> None:
@@ -168,7 +188,7 @@ def test_a_read_that_cannot_be_logged_returns_nothing() -> None:
 
     async def main() -> None:
         log = Failing(MemoryStore())
-        layer = AuditLayer(MemoryStore(), mnemic.Audit(reads=True), log)
+        layer = with_audit(MemoryStore(), mnemic.Audit(reads=True), log)
         record = Record(ALICE, "note", "a")
         await layer.write(Write((Put(record),)))
         log.failing = True

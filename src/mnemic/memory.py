@@ -101,7 +101,7 @@ class AsyncMemory:
         redact: Redaction | None = None,
         history: timedelta | None = None,
     ) -> None:
-        """Put the layers over a store: audit, redaction, history, index and encryption, outermost first.
+        """Put the layers over a store: audit, holds, redaction, history, index and encryption, outermost first.
 
         The audit log therefore records what callers do, not what layers do for them, and is encrypted with the
         rest. What is redacted reaches nothing below. The index sees plain text, the back-end only ciphertext.
@@ -144,7 +144,7 @@ class AsyncMemory:
         redacted = self._redact or kept
         # The holds of a store on a server are kept, and obeyed, there.
         held = redacted if isinstance(self._index, ServedLayer) else HoldLayer(redacted)
-        self._audit = None if audit is None else AuditLayer(held, audit, trail, chain)
+        self._audit = None if chain is None else AuditLayer(held, chain, audit, trail)
         outermost = self._audit or held
         outermost.origin = Origin(url)
         outermost.signing = signing

@@ -320,6 +320,11 @@ class Erasure:
             what = f"entry {one.number}{where} in the audit log, which cannot be read"
             finish = "mend or remove the entry, then erase again"
             self._unreached.append(Unreached(what=what, until="until it is removed", finish=finish))
+        for scope in dropped.headless:
+            where = "the scope" if self._pseudonym is not None else scope.path
+            what = f"the name of {where} in its audit log, whose head is missing"
+            finish = "remove the log, then erase again"
+            self._unreached.append(Unreached(what=what, until="until it is removed", finish=finish))
         return dropped.entries
 
     def _name_outside(self) -> None:

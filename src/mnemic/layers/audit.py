@@ -24,7 +24,6 @@ from ..records import (
     AUDIT_KINDS,
     HISTORY,
     JOURNAL,
-    MESSAGE,
     PRUNED,
     RECALLED,
     SIGNING_KIND,
@@ -35,6 +34,7 @@ from ..records import (
     ScopePath,
     Stream,
 )
+from ..store.confinement import Unconfined
 from ..store.newest import newest
 from ..store.protocol import Page, Scrubbed, Store, scan_all, scrub
 from ..store.query import (
@@ -57,7 +57,7 @@ from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
 from .audit_reading import ReadableEntries
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan, layers_of
-from .redact import redact_text
+from .redact import redact_query, redact_text
 
 Result = TypeVar("Result")
 
@@ -73,20 +73,21 @@ class AuditLayer(Layer):
     """Adds an entry for every change, and protects entries from any other write."""
 
     def __init__(
-        self, below: Store, audit: Audit | None = None, separate: Store | None = None, chain: ChainLayer | None = None
+        self, below: Store, chain: ChainLayer, audit: Audit | None = None, separate: Store | None = None
     ) -> None:
-        """Take another store for the entries, if it is not the one below; `close` closes both.
+        """Take the layer that links the entries: one of those below, or over `separate`, another store for the entries.
 
-        `chain` links the entries: in the store below, if that contains one, or over the other store.
+        `close` closes both stores.
         """
+        super().__init__(below)
+        self.chain: ChainLayer = chain
         self.separate: Store | None = separate
-        self.chain: ChainLayer = chain or ChainLayer(below if separate is None else separate)
-        super().__init__(self.chain if separate is None and chain is None else below)
-        self._log: Store = self.chain if separate is not None else self._below
+        self._log: Store = below if separate is None else chain
         self._audit = audit or Audit()
         self._default_actor = actor_fields(self._audit.actor, self._audit.session, self._audit.address)
         self._unwritten: list[Write] = []
-        self._pseudonym_key: bytes | None = None
+        self._pseudonym_keys: list[bytes] = []
+        """Of each signing key, the one in use first; none if the log has no pseudonyms."""
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, with an entry for each operation that changes something.
@@ -147,7 +148,8 @@ class AuditLayer(Layer):
         found = await super().search(search)
         if self._audit.reads:
             keys = [match.record.key for match in found]
-            await self._record_read("recall", search.scope, search.kinds, keys, content=search.query)
+            query = redact_query(self._below, search.scope, search.query) if self._audit.content else None
+            await self._record_read("recall", search.scope, search.kinds, keys, content=query)
         return found
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
@@ -223,12 +225,11 @@ class AuditLayer(Layer):
     async def _scan(
         self, scope: ScopePath, since: datetime | None, until: datetime | None, fields: Mapping[str, str | None]
     ) -> Scan:
-        await self._prepare()
         where = []
         for name, value in fields.items():
             if value is not None:
-                hidden = name in ("actor", "session", "address", "key") and self._pseudonym_key is not None
-                choices = (value, self._pseudonym(value)) if hidden else (value,)
+                hidden = name in ("actor", "session", "address", "key")
+                choices = await self.stored_names(value) if hidden else (value,)
                 where.append(Condition(f"data.{name}", "in", choices))
         if since is not None:
             where.append(Condition("created", "ge", check_time(since, "since")))
@@ -237,9 +238,10 @@ class AuditLayer(Layer):
         return Scan(scope=scope, kinds=(AUDIT_KIND,), below=True, where=tuple(where))
 
     async def _prepare(self) -> None:
-        """Load the key of the pseudonyms, if the log has them."""
-        if self._audit.pseudonyms and self._pseudonym_key is None:
-            self._pseudonym_key = (await self.chain.keys.key()).derive("audit pseudonyms")
+        """Load the keys of the pseudonyms, if the log has them."""
+        if self._audit.pseudonyms and not self._pseudonym_keys:
+            await self.chain.keys.key()  # generated if there is none
+            self._pseudonym_keys = [key.derive("audit pseudonyms") for key in await self.chain.keys.keys()]
 
     async def stored_actor(self) -> dict[str, str]:
         """Return who acts now, as an entry names them."""
@@ -248,14 +250,12 @@ class AuditLayer(Layer):
         return {field: self._pseudonym(name) for field, name in names.items()}
 
     async def stored_names(self, name: str) -> tuple[str, ...]:
-        """Return the forms in which a name can be stored: itself and its pseudonym."""
+        """Return the forms in which a name can be stored: itself, and its pseudonym under each key."""
         await self._prepare()
-        return tuple({name: None, self._pseudonym(name): None})
+        return (name, *(_pseudonym(key, name) for key in self._pseudonym_keys))
 
     def _pseudonym(self, name: str) -> str:
-        if self._pseudonym_key is None:
-            return name
-        return "~" + digest(self._pseudonym_key, name.encode(), "sha256")[:12].hex()
+        return _pseudonym(self._pseudonym_keys[0], name) if self._pseudonym_keys else name
 
     def _entry(self, op: Op, time: datetime, **result: Any) -> Put:
         """Return the operation that adds the entry of an operation."""
@@ -266,14 +266,15 @@ class AuditLayer(Layer):
         if isinstance(op, Put):
             if self._audit.flags is not None:
                 data["flags"] = _flags(self._audit.flags, op.record)
-            data["content"] = self._content(scope, kind, op.record.text)
+            if op.record.text and self._audit.content:
+                data["content"] = redact_text(self._below, scope, kind, op.record.text)
         return self._put(scope, data, time, checked=isinstance(op, Put))
 
     def _put(self, scope: ScopePath, data: dict[str, Any], time: datetime, *, checked: bool = False) -> Put:
         """Return the operation that adds an entry with these fields and the actor's; `checked` if they are valid."""
         names = self._default_actor | current_actor()
         data = {name: value for name, value in (data | names).items() if value not in (None, [])}
-        if self._pseudonym_key is not None:
+        if self._pseudonym_keys:
             for name in ("key", "actor", "session", "address"):
                 if name in data:
                     data[name] = self._pseudonym(data[name])
@@ -282,10 +283,6 @@ class AuditLayer(Layer):
                     data[name] = [self._pseudonym(one) for one in data[name]]
         entry = new_entry(scope, AUDIT_KIND, data, time)
         return put_entry(entry) if checked and "flags" not in data else Put(entry, 0)
-
-    def _content(self, scope: ScopePath, kind: str, text: str | None) -> str | None:
-        """Return a text as the log keeps it: redacted like the record, None unless it keeps content."""
-        return redact_text(self._below, scope, kind, text) if text and self._audit.content else None
 
     async def _record_read(
         self, operation: str, scope: ScopePath, kinds: Sequence[str], keys: list[str], content: str | None = None
@@ -296,7 +293,7 @@ class AuditLayer(Layer):
         await self._prepare()
         data: dict[str, Any] = {
             "operation": operation, "kind": ",".join(kinds) or "*", "keys": keys[:MAX_KEYS],
-            "content": self._content(scope, MESSAGE, content),
+            "content": content or None,
         }  # fmt: skip
         entry = self._put(scope, data | {"count": len(keys)}, self.clock())
         try:
@@ -316,12 +313,14 @@ class AuditLayer(Layer):
             raise
 
     async def _write_buffered(self) -> None:
+        """Write entries of earlier changes, also of callers who are confined to other scopes."""
         while self._unwritten:
             complaint = "nothing was changed, since audit entries of earlier changes could not be written yet"
             write = self._unwritten.pop(0)
             try:
-                if not await self._is_written(write):
-                    await self._log.write(write)
+                with Unconfined():
+                    if not await self._is_written(write):
+                        await self._log.write(write)
             except BaseException as error:
                 self._unwritten.insert(0, write)
                 if isinstance(error, StoreError):
@@ -346,6 +345,10 @@ def actor_of(store: Store) -> dict[str, str]:
     """Return who acts now, as the audit log of a store would say: actor, session and address, where known."""
     logged = (layer._default_actor for layer in layers_of(store) if isinstance(layer, AuditLayer))
     return next(logged, {}) | current_actor()
+
+
+def _pseudonym(key: bytes, name: str) -> str:
+    return "~" + digest(key, name.encode(), "sha256")[:12].hex()
 
 
 async def _without_entries(records: Sequence[Record]) -> list[Record | None]:

@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from datetime import datetime
-from itertools import count
 from typing import Any, cast
 
 from msgspec.structs import force_setattr, replace
 
 from ..checks import new_id
-from ..errors import SettingsChangedError, StoreError
-from ..event_loop import ForkAware, notify_on_fork, pause, running_loop
+from ..errors import SettingsChangedError, StoreBusyError, StoreError
+from ..event_loop import ForkAware, notify_on_fork, running_loop
 from ..records import AUDIT_KIND, AUDIT_KINDS, CHAINS_KIND, SIGNING_KIND, Record, ScopePath, StreamName
 from ..store.confinement import Unconfined
 from ..store.protocol import Capability, Nearest, OwnIndex, Store
 from ..store.query import Expect, Op, Outcome, Put, StreamScan, Touch, Write
-from ..telemetry.calls import count as counted
+from ..store.retry import ATTEMPTS, pause_after
+from ..telemetry.calls import count
 from .audit_entry import SALT, ChainKey, Head, linked
 from .index_cache import KeyedLock
 from .layer import Layer
@@ -43,10 +43,6 @@ CHECKPOINT_EVERY = 1000
 """After how many entries of a chain the register has a checkpoint of it."""
 MAX_HEADS = 10_000
 """How many heads are cached."""
-AT_ONCE = 3
-"""How many attempts run without a pause."""
-LONGEST_PAUSE = 0.02
-"""The longest pause between two attempts, in seconds."""
 
 
 class _Chain:
@@ -79,14 +75,17 @@ class ChainLayer(Layer, ForkAware):
         self._starting = KeyedLock()
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass a write on, its entries numbered and linked; tried again until no other writer was faster."""
+        """Pass a write on, its entries numbered and linked; tried again if another writer was faster.
+
+        Raises StoreBusyError if others were faster each time: nothing was written.
+        """
         entries = [op.record for op in write.ops if isinstance(op, Put) and op.record.kind in AUDIT_KINDS]
         if not entries:
             return await self._below.write(write)
         if self._key is None:
             self._key = ChainKey(await self.keys.key())
         name = (entries[0].scope.path, entries[0].kind)
-        for attempt in count(1):
+        for attempt in range(1, ATTEMPTS + 1):
             chain = self._known(name)
             if not chain.ready:
                 async with self._starting.hold(name):
@@ -95,11 +94,10 @@ class ChainLayer(Layer, ForkAware):
                 outcomes = await self._attempt(chain, write, entries)
             if outcomes is not None:
                 return outcomes
-            if attempt >= AT_ONCE:
-                import random
-
-                await pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311
-        raise AssertionError("unreachable: the loop has no end")
+            await pause_after(attempt)
+        raise StoreBusyError(
+            f"an entry of the audit log: gave up after {ATTEMPTS} attempts, since others wrote first each time"
+        )
 
     @property
     def index(self) -> OwnIndex:
@@ -176,7 +174,7 @@ class ChainLayer(Layer, ForkAware):
                 if stored is None and (stored := await self.stored_head(scope, kind)) == before:
                     self._take_back(chain, before, after)
                     raise
-                counted("retries", "conflict")
+                count("retries", "conflict")
                 with self._taking:
                     if chain.resets == resets:
                         chain.head, chain.resets = stored, resets + 1

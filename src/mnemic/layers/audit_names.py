@@ -23,6 +23,8 @@ from .audit_entry import SALT, Head, number_of, without_names
 from .audit_reading import Damaged, entries_around
 from .layer import Layer
 
+NO_CHAIN = ""
+"""Id of a chain whose head, which has its id, is missing."""
 NAMELESS = "~"
 """Begins the last segment of the scope of a chain without names."""
 AT_ONCE = 200
@@ -41,10 +43,15 @@ def audit_layer(store: Store) -> AuditLayer | None:
 
 
 class DroppedNames(Struct, frozen=True):
-    """How many entries had names that were removed, and the entries that could not be read, which keep theirs."""
+    """How many entries had names that were removed, and what keeps its own.
+
+    `damaged` are entries that could not be read. The logs of the `headless` scopes have lost their heads: they stay
+    there, without the names in their entries.
+    """
 
     entries: int = 0
     damaged: Sequence[Damaged] = ()
+    headless: Sequence[ScopePath] = ()
 
 
 async def drop_names(
@@ -54,7 +61,7 @@ async def drop_names(
 
     Entries of other scopes lose their names if their actor, session or address is one of `names`. `certificate` is the
     id of the certificate of the erasure, which the register notes. Who erases is named by an entry that is added after
-    the others. A log with a damaged entry stays in its scope. Does nothing without an audit log.
+    the others. A log with a damaged entry, or without a head, stays in its scope. Does nothing without an audit log.
     """
     layer = audit_layer(store)
     if layer is None:
@@ -68,7 +75,7 @@ async def drop_names(
             await erasure.move(stream, scope)
     if given:
         await erasure.elsewhere(given)
-    return DroppedNames(erasure.erased, erasure.damaged)
+    return DroppedNames(erasure.erased, erasure.damaged, erasure.headless)
 
 
 class _NameErasure:
@@ -84,17 +91,23 @@ class _NameErasure:
             self._fields["certificate"] = self._entry["key"] = certificate
         self.erased = 0
         self.damaged: list[Damaged] = []
+        self.headless: list[ScopePath] = []
 
     async def move(self, stream: Stream, erased: ScopePath) -> None:
-        """Move a chain to a scope without a name; one with a damaged entry loses its names in its place."""
+        """Move a chain to a scope without a name; a damaged one loses its names in its place."""
         entries = entries_around(self._chain, stream.scope)
-        if damaged := [one async for one in entries if isinstance(one, Damaged)]:
+        damaged = [one async for one in entries if isinstance(one, Damaged)]
+        head = await self._chain.stored_head(stream.scope, AUDIT_KIND)
+        if damaged or head is None:
             self.damaged += damaged
-            if (head := Head.parse(stream.settings)) is not None:
-                entries = entries_around(self._chain, stream.scope)
-                named = [one async for one in entries if isinstance(one, Record) and _has_names(one)]
-                await self._in_place(head.chain, named)
+            entries = entries_around(self._chain, stream.scope)
+            named = [one async for one in entries if isinstance(one, Record) and _has_names(one)]
+            if named:
+                await self._in_place(NO_CHAIN if head is None else head.chain, named)
+            if head is not None:
                 await self._add_entry(head, stream.scope)
+            elif stream.count:
+                self.headless.append(stream.scope)
             return
         while (head := await self._chain.stored_head(stream.scope, AUDIT_KIND)) is not None:
             target = erased.parent / f"{NAMELESS}{head.chain}"

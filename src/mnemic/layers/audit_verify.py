@@ -1,4 +1,4 @@
-"""AuditVerifier of the audit log: finds removed, changed, reordered and inserted entries, and removed chains.
+"""Verification of the audit log: finds removed, changed, reordered and inserted entries, and removed chains.
 
 Every chain is read from its first entry to its last, and each link is computed again. What the chains themselves
 cannot tell, the register does: which chains there are, and how far each had come at its last checkpoint. A checkpoint
@@ -129,7 +129,7 @@ class AuditVerifier:
         self._keys = {key.id: key.secret for key in keys}
         if self._checkpoint is not None and not self._checkpoint.signed:
             self._note(REGISTER, "the checkpoint is not signed: what it says could have been changed or removed")
-        register, _ = await self._register()
+        register = await self._register()
         outside: dict[str, dict[int, str]] = {}
         for chain, number, link in self._checkpoint.heads if self._checkpoint is not None else ():
             outside.setdefault(chain, {})[number] = link
@@ -171,7 +171,7 @@ class AuditVerifier:
     def _streams(self) -> AsyncIterator[Stream]:
         return all_streams(self._layer, StreamScan(scope=self._scope, kinds=(AUDIT_KIND,), empty=True))
 
-    async def _register(self) -> tuple[_Register, _Walk]:
+    async def _register(self) -> _Register:
         register = _Register()
         head = await self._layer.stored_head(REGISTER, CHAINS_KIND)
         expected: dict[int, str] = {}
@@ -181,8 +181,8 @@ class AuditVerifier:
             if head is None or head.chain != chain:
                 self._problem(REGISTER, "the register of chains, of which the checkpoint tells, is missing")
                 expected = {}
-        walk = await self._walk(REGISTER, CHAINS_KIND, head, expected, register)
-        return register, walk
+        await self._walk(REGISTER, CHAINS_KIND, head, expected, register)
+        return register
 
     async def _walk(
         self, scope: ScopePath, kind: str, head: Head | None, expected: Mapping[int, str], register: _Register
@@ -266,7 +266,7 @@ class AuditVerifier:
     async def _check_registered(self, chains: Sequence[tuple[Stream, _Walk]]) -> None:
         """Report chains that the register does not have, even after another look."""
         problems, entries = list(self._problems), self._entries
-        register, _ = await self._register()
+        register = await self._register()
         self._problems, self._entries = problems, entries
         for stream, walk in chains:
             if walk.chain in register.scopes or not walk.last:
@@ -301,7 +301,7 @@ def _missing(first: int, last: int) -> str:
 
 async def make_checkpoint(layer: ChainLayer) -> dict[str, Any]:
     """Note the heads of all chains in the register, and return them as a document, signed if that is possible."""
-    known = (await AuditVerifier(layer, ScopePath())._register())[0].heads
+    known = (await AuditVerifier(layer, ScopePath())._register()).heads
     streams = all_streams(layer, StreamScan(scope=ScopePath(), kinds=(AUDIT_KIND,), empty=True))
     heads = [head async for stream in streams if (head := Head.parse(stream.settings)) is not None]
     new = [head for head in heads if head.number not in known.get(head.chain, {})]

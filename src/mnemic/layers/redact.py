@@ -213,7 +213,11 @@ class RedactLayer(Layer):
         redacted = self.redactor.text(query)
         if redacted == query or any(one.holds(scope) for one in self._scopes):
             return redacted
-        return f"{query} {redacted}" if any(scope.holds(one) for one in self._scopes) else query
+        return f"{query} {redacted}" if self.concerns(scope) else query
+
+    def concerns(self, scope: ScopePath) -> bool:
+        """Return whether anything in a scope or below it is redacted."""
+        return any(one.holds(scope) or scope.holds(one) for one in self._scopes)
 
     def _conditions(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return conditions that also match what is stored redacted."""
@@ -413,3 +417,9 @@ def redact_text(store: Store, scope: ScopePath, kind: str, text: str) -> str:
     """Return a text as it will be stored in a record of a kind."""
     layer = redacting(store)
     return text if layer is None or not layer.covers(scope, kind) else layer.redactor.text(text)
+
+
+def redact_query(store: Store, scope: ScopePath, query: str) -> str:
+    """Return a question as a log may keep it: redacted if anything is in the scope or below it, in any kind."""
+    layer = redacting(store)
+    return query if layer is None or not layer.concerns(scope) else layer.redactor.text(query)

@@ -57,11 +57,16 @@ async def retried(
                 ) from error
         count("retries", "conflict")
         log.debug("retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0])
-        if attempt >= AT_ONCE:
-            import random
-
-            await pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311
+        await pause_after(attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def pause_after(attempt: int) -> None:
+    """Wait a moment after a failed attempt, unless it is one of the first."""
+    if attempt >= AT_ONCE:
+        import random
+
+        await pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311
 
 
 async def write_each(store: Store, batch: Sequence[tuple[Op, ...]]) -> list[bool]:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import mnemic
-from http_server import serving
+from http_server import make_key, serving
 from mnemic.cli.commands import main
 from mnemic.errors import InvalidValueError, NotFoundError, StorePermissionError
 from mnemic.records import VERSION, ScopePath
@@ -562,6 +562,21 @@ def test_a_server_keeps_the_history_of_its_clients(tmp_path: Path) -> None:
         assert client.post("/api/v1/sessions/monday/restore", params=place).json() == {"messages": 1}
         gone = client.get("/api/v1/sessions/monday/history", params=place).json()["versions"]
         assert [one["item"]["text"] for one in gone] == ["hello", "hello"]
+
+
+def test_a_moment_outside_of_the_history_of_a_server_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/served.db"
+    key = make_key(url, "acme", "read", "write")
+    for history, message in ((None, "this store has no history"), (MONTH, "the history of this store begins at")):
+        with serving(url, history=history, embedder=None) as client:
+            server = str(client.base_url)
+            with mnemic.open(server.replace("://", f"://:{key}@"), embedder=None) as memory:
+                alice = memory.scope("acme", "alice")
+                alice.notes.write("plan", "first")
+                before = alice.notes.get("plan").updated
+                alice.notes.write("plan", "second")
+                with pytest.raises(InvalidValueError, match=message):
+                    alice.as_of(before - timedelta(days=1) if history else before)
 
 
 def test_the_history_of_mem0_has_the_texts_of_the_versions(tmp_path: Path) -> None:

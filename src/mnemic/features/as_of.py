@@ -189,8 +189,8 @@ async def as_of_store(store: SearchableStore, moment: datetime) -> AsOfStore:
     if moment > store.clock():
         raise InvalidValueError(f"as_of takes a moment in the past, not {moment.isoformat()}")
     since = await history_since(store)
-    if since is None and Capability.SEARCH not in store.capabilities:
+    if since is None:
         raise InvalidValueError("this store has no history: open the memory with history=timedelta(days=30), or so")
-    if since is not None and moment < since:
+    if moment < since:
         raise InvalidValueError(f"the history of this store begins at {since.isoformat()}, after {moment.isoformat()}")
     return AsOfStore(store, moment)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from copy import copy
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -21,7 +21,7 @@ from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, 
 from ..store.retry import retried
 from ..store.stream_state import over_limit
 from .audit_settings import current_actor
-from .layer import Layer, whole_store
+from .layer import Layer, layers_of, whole_store
 from .restricted import unrestricted
 from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
 
@@ -357,8 +357,20 @@ def _identity(record: Record | None) -> tuple[Any, ...] | None:
     return None if record is None else (record.version, record.updated)
 
 
+@runtime_checkable
+class HistoryServer(Protocol):
+    """A back-end that keeps the history by itself: a server."""
+
+    async def history_since(self) -> datetime | None:
+        """Return from when on the versions are complete; None if there are none."""
+        ...
+
+
 async def history_since(store: Store) -> datetime | None:
-    """Return from when on the versions of a store are complete; None if there are none, or that is not visible."""
+    """Return from when on the versions of a store are complete; None if there are none."""
+    *_, backend = layers_of(store)
+    if isinstance(backend, HistoryServer):
+        return await backend.history_since()
     (record,) = await unrestricted(store).read([BEGIN_REF])
     if record is None:
         return None

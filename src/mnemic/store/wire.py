@@ -14,8 +14,9 @@ from ..records import Match, Record, Ref
 from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
-    "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes",
-    "Records", "Refs", "Scrub", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "problem_name", "to_wire",
+    "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "HistoryBegin",
+    "Outcomes", "Records", "Refs", "Scrub", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire",
+    "problem_name", "to_wire",
 ]  # fmt: skip
 
 PATH = "/api/v1/store"
@@ -104,6 +105,12 @@ class ServedStore(Struct, frozen=True, kw_only=True):
     """The scope that the key is for; empty for the whole store."""
     rights: tuple[str, ...]
     capabilities: tuple[str, ...]
+
+
+class HistoryBegin(Struct, frozen=True):
+    """From when on the earlier versions of a store are complete; None if it keeps none."""
+
+    since: datetime | None
 
 
 class Refs(Struct, frozen=True):

@@ -29,7 +29,7 @@ from ...store.query import (
     Write,
     place_of,
 )
-from ...store.wire import CLOCK_HEADER, Found, Outcomes, Records, Refs, Scrub, ServedStore, to_wire
+from ...store.wire import CLOCK_HEADER, PATH, Found, HistoryBegin, Outcomes, Records, Refs, Scrub, ServedStore, to_wire
 from ...telemetry.calls import UNKNOWN, Origin
 from .client import HttpClient
 
@@ -47,6 +47,7 @@ _page = json.Decoder(Page[Record]).decode
 _streams = json.Decoder(Page[Stream]).decode
 _found = json.Decoder(Found).decode
 _metrics = json.Decoder(Metrics).decode
+_begin = json.Decoder(HistoryBegin).decode
 _scrubbed = json.Decoder(Scrubbed).decode
 _any = json.Decoder().decode
 
@@ -112,6 +113,10 @@ class HttpStore:
     async def metrics(self) -> Metrics:
         """Return the recall metrics of the server; raises StorePermissionError without the right to administer it."""
         return await self._client.get("/api/v1/metrics", _metrics)
+
+    async def history_since(self) -> datetime | None:
+        """Return from when on the server has all earlier versions; None if it keeps none."""
+        return (await self._client.get(f"{PATH}/history", _begin)).since
 
     async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
         asked = Scrub(None if scope is None else scope.path, finish)

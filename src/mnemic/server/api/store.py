@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from ...errors import InvalidValueError
+from ...layers.history import history_since
 from ...layers.redact import refuse_clear
 from ...records import Record, ScopePath, Stream
 from ...store.protocol import Page, Scrubbed, scrub
@@ -27,6 +28,7 @@ from ...store.wire import (
     SERVER_HEADER,
     WRITE_HEADER,
     Found,
+    HistoryBegin,
     Outcomes,
     Records,
     Refs,
@@ -175,6 +177,15 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     caller = f"{call.access.key}\0{call.access.scope.path}\0{id}"
     first = call.request.headers.get(SERVER_HEADER)
     return _answer(Outcomes(await RECENT.run(caller, lambda: call.store.write(body), first)))
+
+
+@endpoint(
+    "GET", f"{PATH}/history", right="read", summary="When the history begins", tag="store", scoped=False,
+    example=Example(answer={"since": WHEN}),
+)  # fmt: skip
+async def describe_history(call: Call) -> Answer[HistoryBegin]:
+    """From when on all earlier versions are there; null if the server keeps none."""
+    return _answer(HistoryBegin(await history_since(call.store)))
 
 
 @endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,

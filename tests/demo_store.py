@@ -16,7 +16,7 @@ from typing import Any
 
 import mnemic
 from mnemic import Audit, MemoryItem, Message, Summarize, ToolCall
-from mnemic.features.facts import Fact, to_record
+from mnemic.features.fact_items import Fact, to_record
 from mnemic.records import TITLE, Record
 from mnemic.store.query import Put, Write
 

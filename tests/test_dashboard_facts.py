@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 import mnemic
 from browser import Dashboard, Visit
 from http_server import serving
-from mnemic.features.facts import Fact, to_record
+from mnemic.features.fact_items import Fact, to_record
 from mnemic.records import ScopePath
 from mnemic.store.query import Put, Write
 

@@ -113,6 +113,31 @@ def test_every_kind_of_item_has_versions_and_comes_back(memory: mnemic.Memory, c
     assert len(alice.history(id)) == 4
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_a_restored_fact_is_as_it_was(memory: mnemic.Memory, clock: Steps, single: bool) -> None:
+    facts = memory.scope("acme", "alice").facts
+    for place in ("Oslo", "Rome"):
+        facts.add("Alice", "lives in", place, single=single)
+        (fact,) = facts.ask(object=place)
+        memory.scope("acme", "alice").update(fact.id, importance=5.0, pinned=True, metadata={"seen": place})
+        clock.move()
+    first = memory.scope("acme", "alice").history(fact.id)[0]
+    earlier = None if single else fact.valid_from - timedelta(days=1)
+    facts.add("Alice", "lives in", "Rome", single=single, valid_from=earlier, confidence=0.5)
+    assert facts.ask(object="Rome")[0].valid_from == (earlier or fact.valid_from)
+    kept = memory.scope("acme", "alice").history(fact.id)[0].record
+    assert (kept.importance, kept.pinned, kept.meta) == (5.0, True, {})
+    for undo in (lambda: None, lambda: facts.delete("Alice", "lives in", "Rome")):
+        undo()
+        assert memory.scope("acme", "alice").restore(first) == first.item
+        now = memory.scope("acme", "alice").history(fact.id)[0].record
+        assert (now.importance, now.pinned, now.meta) == (5.0, True, {"seen": "Rome"})
+    if single:  # what has ended keeps all that was said of it
+        (oslo,) = facts.ask(object="Oslo", history=True)
+        ended = memory.scope("acme", "alice").history(oslo.id)[0].record
+        assert (ended.valid_to is None, ended.importance, ended.pinned) == (False, 5.0, True)
+
+
 def _content(item: mnemic.Item) -> Any:
     if isinstance(item, mnemic.Note):
         return item.value

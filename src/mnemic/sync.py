@@ -18,7 +18,8 @@ from .features.certificate import ErasureCertificate
 from .features.context import Context
 from .features.erasure_derived import Rebuild
 from .features.export import Exported, FileOrPath, SubjectExport
-from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
+from .features.fact_items import Fact
+from .features.facts import MAX_FACTS, AsyncFacts, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
 from .features.importing import Imported

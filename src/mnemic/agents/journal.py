@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, new_id, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..features.fact_items import end_fact
 from ..layers.layer import Layer
 from ..layers.redact import redact_ops
 from ..records import FACT, MEMORY, NOTE, Record, Ref, ScopePath, Value
@@ -170,7 +171,7 @@ class AsyncJournal:
             return []
         moment, start = self._store.clock(), present.valid_from
         if change.kind == FACT and present.valid_to is None and start is not None and start < moment:
-            return self._scope.facts._close(present, moment)
+            return end_fact(present, moment)
         return [Delete(ref, version)]
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_time, shown
 from ..errors import ConflictError, InvalidValueError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..features.memory_items import MemoryItem
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of

@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
 from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..records import MEMORY, Record, Ref
 from ..scope import AsyncScope
 from ..tokens import TokenCounter

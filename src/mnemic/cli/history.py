@@ -61,7 +61,7 @@ def history(store: StoreChoice, scope: ScopePath, item: str, kind: str | None, s
 
 
 def _text(version: Version) -> str:
-    from ..features.facts import Fact
+    from ..features.fact_items import Fact
     from ..features.notes import Note
 
     item = version.item

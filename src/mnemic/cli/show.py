@@ -14,7 +14,7 @@ from .options import SCOPE, StoreChoice, at_option, filled_scope, json_option, o
 from .output import brief, count, indented, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
-    from ..features.facts import Fact
+    from ..features.fact_items import Fact
     from ..features.memory_items import MemoryItem
     from ..features.notes import Note
     from ..messages import Message

@@ -18,7 +18,7 @@ from ..store.query import Condition
 if TYPE_CHECKING:
     import networkx
 
-    from .facts import Fact
+    from .fact_items import Fact
 
 
 NAMES_AT_ONCE = 50

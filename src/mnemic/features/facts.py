@@ -1,4 +1,4 @@
-"""Facts: subject, predicate and object, with the time of validity."""
+"""The facts of a scope: adding, ending, asking, and walking along them."""
 
 from __future__ import annotations
 
@@ -7,52 +7,37 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from msgspec import field
 from msgspec.structs import replace
 
-from ..checks import MICROSECOND, check_count, check_name, check_number, check_time, shown, to_microseconds
+from ..checks import check_count, check_name, check_time, shown
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
 from ..layers.redact import redact_names, stored_name
-from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, fact_key, unreadable
+from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, fact_key
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..telemetry.calls import observed
 from .fact_graph import GraphSearch, build_graph, write_graphml
+from .fact_items import (
+    Fact,
+    beside,
+    check_confidence,
+    end_fact,
+    fact_conditions,
+    fact_names,
+    in_line,
+    to_fact,
+    to_record,
+    with_key,
+)
 
 if TYPE_CHECKING:
     import networkx
 
 MAX_FACTS = 1000
 """Default limit of facts that a graph search reads."""
-
-
-class Fact(Value, frozen=True, kw_only=True):
-    """A fact: subject, predicate and object.
-
-    It is valid from `valid_from` until `valid_to`; None means still valid.
-    """
-
-    subject: str
-    predicate: str
-    object: str
-    valid_from: datetime
-    valid_to: datetime | None = None
-    source: str | None = None
-    confidence: float = 1.0
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        """Id for `Scope.get` and `Scope.forget`, as in hits; it changes when the fact ends."""
-        since = "" if self.valid_to is None else f"@{to_microseconds(self.valid_from)}"
-        return f"{fact_key(*_names(self))}{since}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields and the id as a dict of JSON types."""
-        return {"id": self.id, **Value.to_dict(self)}
 
 
 class Neighborhood(Value, frozen=True, kw_only=True):
@@ -115,26 +100,27 @@ class AsyncFacts:
             valid_from=self._store.clock() if valid_from is None else check_time(valid_from, "valid_from"),
             valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
             source=source,
-            confidence=_confidence(confidence),
+            confidence=check_confidence(confidence),
             metadata={} if metadata is None else metadata,  # type: ignore[arg-type]
         )
         if given.valid_to is not None and given.valid_to <= given.valid_from:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
-        guard = Ref(self.scope, GUARD, fact_key(given.subject, given.predicate))
 
         async def state() -> Fact:
             if single:
-                (stored,) = await self._store.read([guard])
-                known = await self._known("pair", guard.key)
-                fact, ops = self._in_line(given, known, starts_now=valid_from is None)
-                # Two writers must not both find nothing to end.
-                record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
-                ops.append(Put(record, stored.version if stored is not None else 0))
+                guard = await self._guard(given)
+                known = await self._known("pair", guard.record.key)
+                fact, ops = in_line(given, known, starts_now=valid_from is None)
+                ops.append(guard)
             else:
-                known = await self._known("fact", fact_key(*_names(given)))
-                fact, ops = self._beside(given, known)
-            await self._store.write(Write(tuple(ops)))
-            return fact
+                known = await self._known("fact", fact_key(*fact_names(given)))
+                fact, ops = beside(given, known), []
+            record = to_record(fact, self.scope)
+            if (old := with_key(record.key, known)) is not None:
+                record = replace(record, importance=old.importance, pinned=old.pinned)
+            put = Put(record, 0 if old is None else old.version)
+            await self._store.write(Write((*ops, put)))
+            return to_fact(put.record)
 
         return await retried(state, f"stating a fact of {shown(subject)} in {self.scope.path!r}")
 
@@ -158,7 +144,7 @@ class AsyncFacts:
                 for record in await self._known("pair", pair)
                 if true_at(record, moment) and object in (None, record.labels["object"])
             ]
-            ops = [op for record in ending for op in self._close(record, moment)]
+            ops = [op for record in ending for op in end_fact(record, moment)]
             await self._store.write(Write(tuple(ops)))
             return len(ending)
 
@@ -272,60 +258,29 @@ class AsyncFacts:
         """Return names as they are stored: keys are made of them."""
         return await redact_names(self._store, self.scope, FACT, *names)
 
-    async def _restore(self, fact: Fact) -> Fact:
-        """Add a fact again as it was; if its predicate is single-valued, it takes its place among the others."""
-        (guard,) = await self._store.read([Ref(self.scope, GUARD, fact_key(fact.subject, fact.predicate))])
-        fields = {name: getattr(fact, name) for name in fact.__struct_fields__}
-        return await self.add(**fields, single=guard is not None)
+    async def _restore(self, record: Record) -> Fact:
+        """Put a fact again as it was; if its predicate is single-valued, it takes its place among the others."""
+        fact = to_fact(record)
+        guard = await self._guard(fact)
+        known = await self._known("pair", guard.record.key)
+        ops: list[Op] = []
+        if guard.if_version:
+            fact, ops = in_line(fact, [one for one in known if one.key != record.key], starts_now=False)
+            ops.append(guard)
+        record = replace(record, key=fact.id, valid_from=fact.valid_from, valid_to=fact.valid_to)
+        old = with_key(record.key, known)
+        await self._store.write(Write((*ops, Put(record, 0 if old is None else old.version))))
+        return to_fact(record)
+
+    async def _guard(self, fact: Fact) -> Put:
+        """Return a change of what guards a single-valued predicate: two writers must not both find nothing to end."""
+        ref = Ref(self.scope, GUARD, fact_key(fact.subject, fact.predicate))
+        (stored,) = await self._store.read([ref])
+        return Put(Record(ref.scope, ref.kind, ref.key), 0 if stored is None else stored.version)
 
     async def _known(self, label: str, key: str) -> list[Record]:
         """Return all facts ever added under a combined label."""
         return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]
-
-    def _beside(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
-        """Add a fact beside others of its predicate; `known` are its earlier versions."""
-        present = next((record for record in known if record.valid_to is None), None)
-        if present is not None and given.valid_to is None:
-            assert present.valid_from is not None
-            given = replace(given, valid_from=min(present.valid_from, given.valid_from))
-        return self._put(given, known)
-
-    def _in_line(self, given: Fact, known: list[Record], *, starts_now: bool) -> tuple[Fact, list[Op]]:
-        """Add a fact of a single-valued predicate; `known` are all its facts, past and present."""
-        ops: list[Op] = []
-        # After a clock went back, or by one that is behind, facts that were added earlier begin later than this one.
-        ahead = [record for record in known if starts_now and _began_after(record, given.valid_from)]
-        known = [record for record in known if record not in ahead]
-        before = [*ahead, *(record for record in known if true_at(record, given.valid_from))]
-        same = next((record for record in before if record.labels["object"] == given.object), None)
-        if same is not None:
-            # It is already valid, and keeps its start.
-            assert same.valid_from is not None
-            given = replace(given, valid_from=min(same.valid_from, given.valid_from))
-        for record in before:
-            if record.labels["object"] != given.object:
-                ops += self._close(record, given.valid_from)
-        later = [r.valid_from for r in known if r.valid_from is not None and r.valid_from > given.valid_from]
-        if later:
-            given = replace(given, valid_to=min([*later, *filter(None, [given.valid_to])]))
-        fact, puts = self._put(given, [*ahead, *known])
-        return fact, [*ops, *puts]
-
-    def _put(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
-        """Write a fact in place of its earlier versions, and return it as stored."""
-        put = Put(to_record(fact, self.scope))
-        old = next((record for record in known if record.key == put.record.key), None)
-        return to_fact(put.record), [Put(put.record, old.version if old is not None else 0)]
-
-    def _close(self, record: Record, moment: datetime) -> list[Op]:
-        """End a fact; open and ended facts have different keys."""
-        fact = replace(to_fact(record), valid_to=moment)
-        if fact.valid_from > moment:
-            fact = replace(fact, valid_from=moment - MICROSECOND)
-        past = to_record(fact, self.scope)
-        if past.key == record.key:
-            return [Put(past, record.version)]
-        return [Delete(record.ref, record.version), Put(past)]
 
     def _moment(self, as_of: datetime | None) -> datetime:
         return self._store.clock() if as_of is None else check_time(as_of, "as_of")
@@ -350,63 +305,3 @@ class AsyncFacts:
 
     def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
         return scan_all(self._store, self._question(where, moment))
-
-
-def to_record(fact: Fact, scope: ScopePath) -> Record:
-    labels = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
-    labels |= {"pair": fact_key(fact.subject, fact.predicate), "fact": fact_key(*_names(fact))}
-    if fact.source is not None:
-        labels["source"] = fact.source
-    return Record(
-        scope=scope,
-        kind=FACT,
-        key=fact.id,
-        text=f"{fact.subject} {fact.predicate} {fact.object}",
-        data={"confidence": fact.confidence},
-        meta=fact.metadata,
-        labels=labels,
-        valid_from=fact.valid_from,
-        valid_to=fact.valid_to,
-    )
-
-
-def to_fact(record: Record) -> Fact:
-    """Return the fact of a record; raises UnreadableStoreError if it holds something else."""
-    data: Any = record.data
-    try:
-        return Fact(
-            subject=record.labels["subject"],
-            predicate=record.labels["predicate"],
-            object=record.labels["object"],
-            valid_from=check_time(record.valid_from, "valid_from"),
-            valid_to=record.valid_to,
-            source=record.labels.get("source"),
-            confidence=_confidence(data["confidence"]),
-            metadata=record.meta,
-        )
-    except (InvalidValueError, KeyError, TypeError) as error:
-        raise unreadable(record, error) from None
-
-
-def _names(fact: Fact) -> tuple[str, str, str]:
-    return (fact.subject, fact.predicate, fact.object)
-
-
-def _confidence(value: float) -> float:
-    if check_number(value, "confidence", least=0) > 1:
-        raise InvalidValueError(f"confidence is a share from 0 to 1: {value}")
-    return float(value)
-
-
-def fact_conditions(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
-    """Return the conditions, most selective first, since an index answers the first one."""
-    names = (("subject", subject), ("object", object), ("predicate", predicate))
-    return tuple(
-        Condition(f"labels.{name}", "eq", check_name(value, name)) for name, value in names if value is not None
-    )
-
-
-def _began_after(record: Record, moment: datetime) -> bool:
-    """Return whether a fact was valid when it was added, and that was, by its clock, after a moment."""
-    began, added = record.valid_from, record.created
-    return began is not None and added is not None and moment < began <= added

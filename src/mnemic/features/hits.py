@@ -14,7 +14,7 @@ from ..messages import Message, decode
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Match, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import Store, all_streams
 from ..store.query import Delete, StreamScan, Write
-from .facts import Fact, to_fact
+from .fact_items import Fact, to_fact
 from .memory_items import Faded, MemoryItem, to_item
 from .notes import Note, to_note
 

@@ -17,7 +17,7 @@ from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored
 from ..store.retry import retried
 from ..tokens import TokenCounter
-from .facts import AsyncFacts, to_fact
+from .facts import AsyncFacts
 from .hits import SHOWN, Item, Reference, find_refs, ref_of, to_item_of
 from .notes import AsyncNotes
 from .session_log import over_limits
@@ -232,7 +232,7 @@ async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, c
     chosen = await redact_record(store, chosen)
     put = Put(chosen, 0 if current is None else current.version)
     if chosen.kind == FACT:
-        return await AsyncFacts(store, chosen.scope)._restore(to_fact(chosen))
+        return await AsyncFacts(store, chosen.scope)._restore(chosen)
     if chosen.kind == NOTE:
         notes = AsyncNotes(store, chosen.scope)
         await notes.settings()

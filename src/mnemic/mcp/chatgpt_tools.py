@@ -9,7 +9,7 @@ from msgspec import json
 
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..features.hits import Hit, Item
 from ..features.memory_items import MemoryItem
 from ..features.note_files import as_text

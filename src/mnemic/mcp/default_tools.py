@@ -8,7 +8,7 @@ from typing import Any
 
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..features.hits import Hit
 from ..features.note_files import as_text
 from ..features.notes import Note, NoteInfo

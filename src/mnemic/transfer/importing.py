@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..checks import check_callable
 from ..errors import InvalidValueError, MnemicError
 from ..features.export import FileOrPath, import_file
-from ..features.facts import to_record as fact_record
+from ..features.fact_items import to_record as fact_record
 from ..features.importing import Arrival, Imported, Progress, Report, Source, import_records
 from ..features.memory_items import MemoryItem
 from ..features.memory_items import to_record as memory_record

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..checks import shown
 from ..errors import InvalidValueError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..features.memory_items import MemoryItem
 from ..messages import Message
 from ..records import parse_time

@@ -7,7 +7,7 @@ from io import BytesIO
 from typing import Any
 
 from ..errors import InvalidValueError
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..records import now
 from .claude_code import TranscriptReader
 from .inputs import Input, each_line

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..checks import check_segment
-from ..features.facts import Fact
+from ..features.fact_items import Fact
 from ..features.memory_items import MemoryItem
 from ..records import ScopePath, now
 from .inputs import Input, each_member

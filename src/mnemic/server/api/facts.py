@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from ...errors import InvalidValueError
-from ...features.facts import Fact, fact_conditions, to_fact
+from ...features.fact_items import Fact, fact_conditions, to_fact
 from ...records import FACT
 from ...store.protocol import Page
 from ...store.query import Scan

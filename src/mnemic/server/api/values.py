@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from msgspec import Meta, Struct
 
 from ...checks import MAX_COUNT, MAX_KEY, MAX_SEGMENT, MAX_TTL
-from ...features.facts import Fact
+from ...features.fact_items import Fact
 from ...features.hits import Hit
 from ...features.listing import SessionInfo, Stats
 from ...features.memory_items import Faded, MemoryItem

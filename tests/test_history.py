@@ -221,16 +221,33 @@ def test_an_id_of_two_scopes_stays_ambiguous_after_a_deletion(memory: mnemic.Mem
     assert [version.scope.path for version in above.history("i")] == ["a"] * 2
 
 
-def test_an_archived_message_is_the_same_item(memory: mnemic.Memory) -> None:
+def test_an_archived_message_is_the_same_item(memory: mnemic.Memory, clock: Steps) -> None:
     alice = memory.scope("alice")
     chat = alice.session("monday", max_messages=1)
-    id = chat.add("user", "one").id
+    id = chat.add("user", "first").id
+    with memory.acting(actor="bob"):
+        chat.edit({"id": id, "role": "user", "content": "FIRST"})
+    clock.move()
+    before, first = alice.history(id)
     chat.add("user", "two")
     (archived,) = chat.archived()
     assert archived.id == id
-    assert [version.current for version in alice.history(id, kind="message")] == [True]
+
+    def texts(item: Any) -> list[Any]:
+        return [_content(version.item) for version in alice.history(item)]
+
+    for item in (id, before, first):  # a version, too, tells which message it is about
+        assert texts(item) == ["FIRST", "first"]
+    now, old = alice.history(id, kind="message")
+    assert (now.current, now.by, old.deleted, old.ended_by) == (True, "bob", False, "bob")
+    for version, text in ((None, "first"), (before, "FIRST"), (first, "first")):
+        alice.restore(id, version)  # where it is now
+        assert [message.text for message in chat.archived()] == [text]
+        assert [message.text for message in chat.messages()] == ["two"]
     alice.sessions.delete("monday")
-    assert [version.deleted for version in alice.history(id)] == [True]
+    deleted = alice.history(id)
+    assert [version.deleted for version in deleted] == [True, False, False, False, False]
+    assert [_content(version.item) for version in deleted] == ["first", "FIRST", "first", "FIRST", "first"]
 
 
 def test_a_cleared_and_a_deleted_session_come_back(memory: mnemic.Memory, clock: Steps) -> None:

@@ -23,6 +23,9 @@ from .notes import AsyncNotes
 from .session_log import over_limits
 from .sessions import AsyncSession
 
+_ITEM_KINDS = dict.fromkeys((MESSAGE, ARCHIVED), (MESSAGE, ARCHIVED))
+"""Kinds of the records of one item, of a kind that has several: an archived message is the same item."""
+
 
 class Version(Value, frozen=True, kw_only=True):
     """A version of an item: when and by whom it was written, and when and by whom it was replaced or deleted.
@@ -82,8 +85,8 @@ async def item_history(
 ) -> list[Version]:
     """Return the versions of an item, newest first; raises NotFoundError if there is none, of any time."""
     ref, current = await _find(store, scope, given, kind)
-    versions, _ = await read_versions(store, ref.scope, kind=ref.kind, key=ref.key)
-    found = _with_writers([to_version(one) for one in versions if not _is(one, current)])
+    kept = _without_moves(await _earlier(store, ref, current), current)
+    found = _with_writers([to_version(one) for one in kept])
     if current is not None:
         by = found[-1].ended_by if found and not found[-1].deleted else None
         found.append(_version(current, by=by))
@@ -117,12 +120,10 @@ async def restore_item(
 
     async def restore() -> Item:
         ref, current = await _find(store, scope, given, kind)
-        kept = [
-            one.record
-            for one in (await read_versions(store, ref.scope, kind=ref.kind, key=ref.key))[0]
-            if not _is(one, current)
-        ]
-        chosen = _chosen(ref, current, kept, version)
+        kept = await _earlier(store, ref, current)
+        if version is None:
+            kept = _without_moves(kept, current)
+        chosen = _chosen(ref, current, [one.record for one in kept], version)
         if chosen is current:
             return to_item_of(chosen)
         return await _write(store, tokens, chosen, current)
@@ -209,8 +210,24 @@ def _with_writers(versions: list[Version]) -> list[Version]:
 
 def _is(kept: KeptVersion, current: Record | None) -> bool:
     """Return whether a version is the current one, which was replaced while both were read."""
-    known = kept.record
-    return current is not None and (known.version, known.updated) == (current.version, current.updated)
+    if current is None:
+        return False
+    known, now = ((record.kind, record.version, record.updated) for record in (kept.record, current))
+    return known == now
+
+
+async def _earlier(store: SearchableStore, ref: Ref, current: Record | None) -> list[KeptVersion]:
+    """Return the versions of an item before the current one, oldest first; of a message, also those in the archive."""
+    kinds = _ITEM_KINDS.get(ref.kind, (ref.kind,))
+    versions, _ = await read_versions(store, ref.scope, kind=ref.kind if len(kinds) == 1 else None, key=ref.key)
+    return [one for one in versions if one.record.kind in kinds and not _is(one, current)]
+
+
+def _without_moves(versions: list[KeptVersion], current: Record | None) -> list[KeptVersion]:
+    """Return the versions of an item without those that ended because the message was archived as it was."""
+    after = [*(one.record.kind for one in versions[1:]), None if current is None else current.kind]
+    pairs = zip(versions, after, strict=False)
+    return [one for one, kind in pairs if (one.record.kind, kind) != (MESSAGE, ARCHIVED)]
 
 
 def _chosen(ref: Ref, current: Record | None, kept: list[Record], version: Version | int | None) -> Record:
@@ -229,7 +246,7 @@ def _chosen(ref: Ref, current: Record | None, kept: list[Record], version: Versi
 
 async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, current: Record | None) -> Item:
     """Write a record again, within the limits of its kind; one from before there was a redaction is redacted."""
-    chosen = await redact_record(store, chosen)
+    chosen = await redact_record(store, chosen if current is None else replace(chosen, kind=current.kind))
     put = Put(chosen, 0 if current is None else current.version)
     if chosen.kind == FACT:
         return await AsyncFacts(store, chosen.scope)._restore(chosen)
@@ -259,7 +276,7 @@ async def _find(
         ref = ref_of(given.record if isinstance(given, Version) else given, scope)
         if kind is not None and ref.kind not in recalled_kinds(kind):
             raise InvalidValueError(f"{shown(ref.key)} in {ref.scope.path!r} is a {ref.kind}, not a {kind}")
-        return ref, (await store.read([ref]))[0]
+        return await _where_it_is(store, ref)
     kinds = RECALLED if kind is None else recalled_kinds(kind)
     live = await find_refs(store, scope, check_name(given, "id"), kinds)
     versions, _ = await read_versions(store, scope, below=True, key=given)
@@ -274,5 +291,11 @@ async def _find(
             f"{len(refs)} records have or had the key {shown(given)} ({', '.join(shown_refs)}"
             f"{' …' if len(refs) > SHOWN else ''}): give the kind or the scope of one, or its hit, version or ref"
         )
-    ref = refs[0] if refs else Ref(scope, MEMORY, given)
-    return ref, (await store.read([ref]))[0]
+    return await _where_it_is(store, refs[0] if refs else Ref(scope, MEMORY, given))
+
+
+async def _where_it_is(store: SearchableStore, ref: Ref) -> tuple[Ref, Record | None]:
+    """Return the ref and the record of an item, wherever it is now; the ref as it is, and None, if it is deleted."""
+    refs = [ref, *(replace(ref, kind=kind) for kind in _ITEM_KINDS.get(ref.kind, ()) if kind != ref.kind)]
+    found = await store.read(refs)
+    return next(((one, record) for one, record in zip(refs, found, strict=True) if record is not None), (ref, None))

@@ -270,6 +270,21 @@ def test_nothing_is_erased_if_the_certificate_cannot_be_written(run: Run, path: 
     assert parsed(run("erase", "acme/alice", "--dry-run", "--json"))["records"] == 7
 
 
+@pytest.mark.parametrize("option", [["--dry-run"], ["--archive", "old.db"], ["--pseudonym", "request 4711"]])
+def test_finishing_an_erasure_takes_no_option_of_a_new_one(run: Run, option: list[str], tmp_path: Path) -> None:
+    run("erase", "acme/alice", "--yes", "--certificate", "c.json")
+    refused = run("erase", "--finish", "c.json", "--certificate", "finished.json", *option, code=2)
+    assert "it takes no --dry-run, --archive or --pseudonym" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "finished.json").exists()
+
+
+@pytest.mark.parametrize("option", [["--at", "2020-01-01"], ["--format", "csv"]])
+def test_the_export_of_a_subject_takes_neither_a_time_nor_a_format(run: Run, option: list[str]) -> None:
+    refused = run("export", "alice.zip", "--subject", "--scope", "acme/alice", *option, code=2)
+    assert "it takes neither --at nor --format" in refused.stderr
+    assert not Path("alice.zip").exists()
+
+
 def test_erase_counts_asks_and_erases(run: Run) -> None:
     counted = parsed(run("erase", "acme/alice", "--dry-run", "--json"))
     assert (counted["scope"], counted["records"], counted["dry_run"]) == ("acme/alice", 7, True)

@@ -247,3 +247,16 @@ def test_texts_are_encrypted(tmp_path: Path) -> None:
     with pytest.raises(mnemic.DecryptionError):
         SqliteStore(path)
     assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]
+
+
+def test_a_companion_index_is_of_the_long_term_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str | None] = []
+    real = mnemic.open
+
+    def record(url: str, **options: Any) -> mnemic.Memory:
+        opened.append(options.pop("index", None))
+        return real(url, **options)
+
+    monkeypatch.setattr(mnemic, "open", record)
+    EnhancedAgentMemory(index="lancedb:///index")
+    assert opened == [None, "lancedb:///index"]

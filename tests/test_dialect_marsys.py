@@ -364,3 +364,10 @@ def test_images_that_a_loaded_file_names_are_not_opened(tmp_path: Path) -> None:
     assert [message.images for message in memory.get_messages()] == [[str(image)]]
     memory.add_message(Message("user", "y", images=[str(image)]))
     assert (memory.get_messages()[1].images or [""])[0].startswith("data:image/png")
+
+
+def test_a_companion_index_is_of_the_persistent_memories_alone(tmp_path: Path) -> None:
+    manager = MemoryManager(store=f"sqlite:///{tmp_path}/agents.db", index="nowhere://index")
+    manager.get_memory("planner").add_message(Message("user", "only for this process"))
+    with pytest.raises(mnemic.UnknownSchemeError, match="nowhere"):
+        manager.set_retention_policy("planner", "persistent")

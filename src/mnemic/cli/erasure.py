@@ -58,6 +58,10 @@ def erase(
     """
     if (scope is None) == (finish is None):
         raise click.UsageError("Give a SCOPE, or --finish CERTIFICATE.")
+    if finish is not None and (dry_run or archives or pseudonym is not None):
+        raise click.UsageError(
+            "--finish goes on with what its certificate says: it takes no --dry-run, --archive or --pseudonym."
+        )
     from ..features.certificate import ErasureCertificate
     from ..files import check_writable
 

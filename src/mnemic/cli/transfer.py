@@ -66,6 +66,8 @@ def export(
     elsewhere, and the audit log.
     """
     if subject:
+        if at is not None or format is not None:
+            raise click.UsageError("--subject writes a .zip of the present: it takes neither --at nor --format.")
         _export_subject(store, scope, file, overwrite, as_json)
         return
     from ..transfer.exporting import format_of

@@ -201,7 +201,7 @@ class EnhancedAgentMemory:
         as `encryption_key`.
         """
         url = sqlite_url(path) if persistent else "memory://"
-        memory = mnemic.open(url, **options)
+        memory = mnemic.open(url, **(options | {"index": None}))  # which is of the long-term memory
         self.working: mnemic.Session = memory.scope("enhanced").session(
             "working", max_messages=max_messages, overflow="drop"
         )

@@ -304,7 +304,7 @@ class MemoryManager:
         self.max_messages_per_agent = max_messages_per_agent
         self._store = store
         self._options = options
-        self._scratch = mnemic.open("memory://", **options)
+        self._scratch = mnemic.open("memory://", **(options | {"index": None}))  # the index is of the persistent store
         self._memories: dict[str, ConversationMemory] = {}
 
     def get_memory(self, agent_name: str) -> ConversationMemory:

@@ -32,13 +32,23 @@ OPERATIONS = {
     "notes.rename scope.restore scope.update scope.used session.configure session.edit session.replace "
     "session.restore",
     "upsert_memory": "memory.import_from notes.write scope.import_from session.load session.set_system",
-    "delete_memory": "facts.delete memories.delete memory.compact notes.clear notes.delete scope.erase scope.forget "
-    "session.clear session.delete sessions.delete",
-    "export_memory": "facts.save_graphml facts.to_networkx memory.export_to scope.export_to session.save",
+    "delete_memory": "facts.delete memories.delete memory.compact memory.finish_erasure notes.clear notes.delete "
+    "scope.erase scope.forget session.clear session.delete sessions.delete",
+    "search_memory": "facts.ask facts.graph facts.neighbors facts.path memories.archived memories.fading memories.get "
+    "memories.list memories.similar memory.audit_checkpoint memory.audit_page memory.audit_trail memory.audit_verify "
+    "memory.reveal memory.scopes memory.signing_keys memory.stats notes.get notes.list notes.read notes.read_all "
+    "notes.read_many notes.settings notes.stale notes.usage scope.as_of scope.context scope.get scope.history "
+    "scope.holds scope.recall scope.reveal scope.scopes scope.stats scope.to_pandas session.archived session.get "
+    "session.history session.info session.messages session.recent session.settings session.summary session.system "
+    "session.transcript session.window sessions.get sessions.list",
+    "export_memory": "facts.save_graphml facts.to_networkx memory.export_to scope.export_to scope.subject_export "
+    "session.save",
+    "hold_memory": "scope.hold scope.release",
     "reindex_memory": "memory.reembed memory.reindex memory.warm",
     "rotate_memory": "memory.rotate",
+    "scan_memory": "memory.scan scope.scan",
 }
-"""`gen_ai.operation.name` of each call; every other call of the API is a `search_memory`."""
+"""`gen_ai.operation.name` of each call of the API."""
 UNOBSERVED = frozenset({"memory.close", "memory.metrics", "memory.ping"})
 """Calls that are no operations on what is stored."""
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -176,7 +186,7 @@ def observed(cls: type[Class]) -> type[Class]:
         name = f"{group}.{attribute}"
         coroutine = isinstance(method, FunctionType) and method.__code__.co_flags & CO_COROUTINE
         if coroutine and not attribute.startswith("_") and name not in UNOBSERVED:
-            setattr(cls, attribute, _reporting(method, name, _NAMES.get(name, "search_memory")))
+            setattr(cls, attribute, _reporting(method, name, _NAMES[name]))
     return cls
 
 

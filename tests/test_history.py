@@ -9,12 +9,14 @@ from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import mnemic
 from http_server import make_key, serving
 from mnemic.cli.commands import main
 from mnemic.errors import InvalidValueError, NotFoundError, StorePermissionError
-from mnemic.records import VERSION, ScopePath
+from mnemic.features.memory_history import memory_history, update_memory
+from mnemic.records import MEMORY, VERSION, Ref, ScopePath
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Scan
 
@@ -621,8 +623,9 @@ def test_a_moment_outside_of_the_history_of_a_server_is_refused(tmp_path: Path) 
                     alice.as_of(before - timedelta(days=1) if history else before)
 
 
-def test_the_history_of_mem0_has_the_texts_of_the_versions(tmp_path: Path) -> None:
-    with serving(f"sqlite:///{tmp_path}/mem0.db", history=MONTH, embedder=None) as client:
+@pytest.mark.parametrize("clock", [None, lambda: START])
+def test_the_history_of_mem0_has_the_texts_of_the_versions(tmp_path: Path, clock: Any) -> None:
+    with serving(f"sqlite:///{tmp_path}/mem0.db", history=MONTH, embedder=None, clock=clock) as client:
         body = {"messages": [{"role": "user", "content": "Alice likes tea"}], "user_id": "alice", "infer": False}
         id = client.post("/memories", json=body).json()["results"][0]["id"]
         client.put(f"/memories/{id}", json={"text": "Alice likes milk"}).raise_for_status()
@@ -637,6 +640,21 @@ def test_the_history_of_mem0_has_the_texts_of_the_versions(tmp_path: Path) -> No
             ("DELETE", "Alice likes coffee", None),
         ]
         assert len({one["id"] for one in events}) == 4
+
+
+def test_the_history_of_a_memory_does_not_mix_those_of_two_scopes(memory: mnemic.Memory) -> None:
+    store = memory._async._store
+    for name in ("alice", "bob"):
+        scope = memory.scope("acme", name)
+        scope.remember(f"{name} likes tea", id="drink")
+        ref = Ref(scope.path, MEMORY, "drink")
+        memory._driver.run(update_memory(store, ref, lambda old: replace(old, text=f"{old.text} no more")))
+    (current,) = memory._driver.run(store.read([ref]))
+    found = memory._driver.run(memory_history(store, ScopePath("acme"), "drink", current))
+    assert [(one.scope.name, one.old, one.new) for one in found if one.event == "UPDATE"] == [
+        ("alice", "alice likes tea", None),  # of another memory than the current one, whose text is not asked for
+        ("bob", "bob likes tea", "bob likes tea no more"),
+    ]
 
 
 def test_the_command_line_keeps_and_shows_the_history_of_a_store(tmp_path: Path) -> None:

@@ -121,13 +121,17 @@ def _with_versions(
     entries: list[HistoryEntry], versions: list[KeptVersion], current: Record | None
 ) -> list[HistoryEntry]:
     """Return the events with those of the earlier versions, which have the texts; the events of one write are one."""
-    known = {entry.time: entry for entry in entries}
-    records = [*(version.record for version in versions), current]
+    known: dict[tuple[ScopePath, str, datetime], list[HistoryEntry]] = {}
+    for entry in entries:
+        known.setdefault((entry.scope, entry.event, entry.time), []).append(entry)
+    later = {} if current is None else {current.scope: current}
     found: list[HistoryEntry] = []
-    for version, after in zip(versions, records[1:], strict=True):
+    for version in reversed(versions):
         old = version.record
         event = "DELETE" if version.removed else "UPDATE"
-        same = known.pop(version.ended, None)
+        recorded = known.get((old.scope, event, version.ended))
+        same = recorded.pop() if recorded else None
+        after, later[old.scope] = later.get(old.scope), old
         found.append(
             HistoryEntry(
                 id=same.id if same is not None else digest_of((old.key, event, version.position)).hex(),
@@ -141,7 +145,7 @@ def _with_versions(
                 scope=old.scope,
             )
         )
-    return [*known.values(), *found]
+    return [*(entry for several in known.values() for entry in several), *reversed(found)]
 
 
 async def delete_histories(store: Store, scope: ScopePath, ids: Sequence[str]) -> None:

@@ -54,7 +54,7 @@ def cases(memory: Memory, conversation: Conversation) -> tuple[list[Case], Fitte
         evidence = [places[place] for place in asked.evidence if place in places]
         if not evidence or str(asked.category) == ADVERSARIAL:
             continue
-        question = analyze_question(asked.text, table.speakers)
+        question = analyze_question(asked.text, table.speakers, table.languages)
         plain, masked = builder.embed_question(question.text), builder.embed_question(question.masked)
         assert plain is not None
         assert masked is not None

@@ -8,6 +8,7 @@ a crash in between only costs repeated work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
@@ -182,7 +183,7 @@ def _query(search: Search, builder: EntryBuilder, limit: int) -> Near:
         kinds=search.kinds,
         below=search.below,
         vector=None if vector is None else vector.tobytes(),
-        terms=tuple(question.terms),
+        terms=tuple(dict.fromkeys((*question.terms, *chain(*question.variants.values())))),
         limit=limit,
     )
 

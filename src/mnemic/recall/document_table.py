@@ -17,6 +17,7 @@ from ..messages import ROLES
 from ..records import Record, Ref, Stream, StreamName, known_scope
 from .columns import Column, Keys, Postings, Vectors
 from .index_entry import SPEAKING, Entries, TextFlags
+from .languages.detection import LANGUAGES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,6 +62,8 @@ class DocumentTable:
         self.session_count: int = 0
         self.only_turns: bool = True
         self.speakers: dict[str, int] = {"": 0}
+        self.languages: dict[str, int] = {}
+        """How many texts were indexed in each language, including those that are gone."""
         self.keys: Keys = Keys()
         self.stream: Column = Column(np.int32)
         self.seq: Column = Column(np.int32, widens=True)
@@ -191,6 +194,9 @@ class DocumentTable:
         self.role.extend(entries.roles)
         self.spoken.extend(np.isin(entries.roles, SPEAKERS) & (entries.flags & CALL == 0))
         self.speaker.extend([self.speakers.setdefault(name, len(self.speakers)) for name in entries.speakers])
+        for language, times in zip(LANGUAGES, np.bincount(entries.languages).tolist(), strict=False):
+            if times:
+                self.languages[language] = self.languages.get(language, 0) + times
         self.length.extend(np.minimum(entries.sizes, LONGEST))
         self.postings.add(entries.terms, np.repeat(documents, entries.sizes))
         self.digest.extend(_digests(entries.terms, entries.sizes))

@@ -24,13 +24,15 @@ from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
 from ..records import ARCHIVED, MESSAGE, Record
 from ..store.availability import cause_name
-from .text_analysis import DAYS, MONTHS, terms, words
+from .languages.detection import LANGUAGES, NUMBERS, all_cases, fold, language_of
+from .languages.time_words import AMBIGUOUS, DAYS, MONTHS, OTHERS, UNSPACED
+from .text_analysis import terms, words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = "2"
+FORMAT = "3"
 """Entry format; raise it to recompute the entries of older versions."""
 RECALL = "recall"
 """Name by which callers of the index layer address entries, whatever the embedder."""
@@ -56,16 +58,17 @@ TRUST = 1.6
 log: logging.Logger = logging.getLogger("mnemic.recall")
 
 _CHECKSUM = struct.Struct("<I")
-_HEAD = struct.Struct("<BBHII")
-_TIME_WORDS = (
-    *DAYS,
-    *MONTHS,
-    *"yesterday today tonight tomorrow ago last next since soon recently lately morning evening".split(),  # noqa: SIM905
-    *"weekend weekends week weeks month months year years day days".split(),  # noqa: SIM905
+_HEAD = struct.Struct("<BBBHII")
+_TIMES = all_cases(
+    fold(word)
+    for language in DAYS
+    for word in (*DAYS[language].split(), *" ".join(MONTHS[language]).split(), *OTHERS[language].split())
+    if word not in AMBIGUOUS
 )
-_TIMES = frozenset(form for word in _TIME_WORDS for form in (word, word.capitalize(), word.upper()))
 _DIGIT = re.compile(r"\d")
 _DATED = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b")
+_ASKING = ("?", "？", "؟", "か", "か。", "吗", "吗。", "呢。")
+"""How questions end."""
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -98,6 +101,8 @@ class Entries(Struct):
 
     flags: NDArray[np.uint8]
     roles: NDArray[np.uint8]
+    languages: NDArray[np.uint8]
+    """Positions in LANGUAGES."""
     speakers: list[str]
     sizes: NDArray[np.int64]
     """Number of terms of each text."""
@@ -179,23 +184,24 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
     name = speaker.encode()
     spoken = words(text)
     flags = 0
-    if text.rstrip().endswith(("?", "？")):
+    if text.rstrip().endswith(_ASKING):
         flags |= _QUESTION
     if _DIGIT.search(text) is not None:
         flags |= _NUMBER
         if _DATED.search(text) is not None:
             flags |= _TIME
-    if not _TIMES.isdisjoint(spoken):
+    language = language_of(text, spoken)
+    if not _TIMES.isdisjoint(spoken) or (not LANGUAGES[language] and UNSPACED.search(text) is not None):
         flags |= _TIME
     if record.labels and "subject" in record.labels and "object" in record.labels:
         flags |= _LINK
     if role and _only_calls(record.data):
         flags |= _CALL
-    hashes = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
+    hashes = array("I", map(_hashes.__getitem__, terms(text, spoken, language)[:MAX_TERMS]))
     if byteorder == "big":
         hashes.byteswap()
     rows = 0 if vectors is None else len(vectors)
-    head = _HEAD.pack(flags, role, len(name), len(hashes), rows)
+    head = _HEAD.pack(flags, role, NUMBERS[language], len(name), len(hashes), rows)
     body = head + name + hashes.tobytes() + (b"" if vectors is None else vectors.tobytes())
     return _CHECKSUM.pack(crc32(body)) + body
 
@@ -212,21 +218,21 @@ def unpack(value: bytes) -> IndexEntry:
     """Decode an entry; check `intact` first if it may be damaged."""
     import numpy as np
 
-    flags, role, name, hashes, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
+    flags, role, _, name, hashes, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
     named = _CHECKSUM.size + _HEAD.size
     start = named + name
     end = start + 4 * hashes
     vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
-    return IndexEntry(
-        flags, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=hashes, offset=start), vectors
-    )
+    terms = np.frombuffer(value, dtype="<u4", count=hashes, offset=start)
+    return IndexEntry(flags, role, value[named:start].decode(), terms, vectors)
 
 
 def unpack_all(values: Sequence[bytes], width: int = 0) -> Entries:
     """Decode intact entries; vectors of another dimension than `width`, or than the first, are left out."""
     import numpy as np
 
-    head = np.dtype([("flags", "u1"), ("role", "u1"), ("name", "<u2"), ("hashes", "<u4"), ("rows", "<u4")])
+    fields = [("flags", "u1"), ("role", "u1"), ("language", "u1"), ("name", "<u2"), ("hashes", "<u4"), ("rows", "<u4")]
+    head = np.dtype(fields)
     named = _CHECKSUM.size + _HEAD.size
     heads = np.frombuffer(b"".join([value[_CHECKSUM.size : named] for value in values]), dtype=head)
     sizes, rows = heads["hashes"].astype(np.int64), heads["rows"].astype(np.int64)
@@ -244,7 +250,8 @@ def unpack_all(values: Sequence[bytes], width: int = 0) -> Entries:
     for n in np.flatnonzero((rows > 0) & (widths != width)).tolist():
         kept[n], rows[n] = b"", 0
     vectors = np.frombuffer(b"".join(kept), dtype=np.int8).reshape(-1, max(width, 1))
-    return Entries(heads["flags"], heads["role"], speakers, sizes, np.frombuffer(terms, dtype="<u4"), rows, vectors)
+    hashes = np.frombuffer(terms, dtype="<u4")
+    return Entries(heads["flags"], heads["role"], heads["language"], speakers, sizes, hashes, rows, vectors)
 
 
 def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:

@@ -4,59 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from itertools import chain
 
 from msgspec import Struct
 
 from .index_entry import MAX_QUESTION, hashed
-from .text_analysis import MONTHS, STOP_WORDS, terms
+from .languages.detection import ENGLISH, LANGUAGES, likely_language
+from .languages.question_words import QUESTION_WORDS
+from .languages.time_words import MONTHS
+from .text_analysis import ENGLISH_STOP_WORDS, question_terms, stems_alike, terms, words
 
-_WHEN = re.compile(
-    r"\b(?:when|how long|how old|what (?:date|day|month|year|time)|"
-    r"which (?:date|day|month|year|weekend|week)|wann|quand|cuándo|quando|kiedy)\b|何时|什么时候|いつ|언제",
-    re.IGNORECASE,
-)
-_COUNT = re.compile(r"\bhow (?:many|much|often|long|far|old|big|tall)\b|\bwhat (?:number|percentage)\b", re.I)
-_LATEST = re.compile(
-    r"\b(?:latest|newest|most recent(?:ly)?|last time|currently|right now|these days|nowadays|"
-    r"at the moment)\b",
-    re.IGNORECASE,
-)
-_FIRST = re.compile(r"\b(?:I|my|me|mine|I'm|I've|I'd|myself)\b")
-_FIRST_LOW = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|myself)\b")
-_SECOND = re.compile(r"\b(?:you|your|yours|you've|you'd)\b", re.IGNORECASE)
-_REQUEST = re.compile(
-    r"\b(?:can|could|would|will) you\b|\bdo you (?:think|know|recommend|suggest)\b|"
-    r"\byou(?:'d| would)? (?:suggest|recommend)\b",
-    re.IGNORECASE,
-)
-"""How one asks something of the assistant: it is not about the assistant."""
 _WORD = re.compile(r"[^\W_]+")
+_UNSPACED_NAME = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 
 MAX_TERMS = 200
 """How many terms of a question are used."""
-
-
-_MONTH = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
-_DATES = (
-    re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month_number>\d\d?)(?:-(?P<day>\d\d?))?\b"),
-    re.compile(
-        rf"\b(?P<day>\d\d?)(?:st|nd|rd|th)?(?: of)? (?P<month>{_MONTH})\b\.?(?:,? (?P<year>(?:19|20)\d\d))?",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"\b(?P<month>{_MONTH})\b\.?(?: (?P<day>\d\d?)(?:st|nd|rd|th)?\b)?"
-        r"(?:,? (?:of )?(?P<year>(?:19|20)\d\d))?",
-        re.IGNORECASE,
-    ),
-    re.compile(r"\b(?:in|during|of|since|before|after) (?P<year>(?:19|20)\d\d)\b", re.IGNORECASE),
-)
-
-
-_DATING = frozenset(
-    """
-    in during of since before after until till by last next this early late mid around
-    """.split()  # noqa: SIM905
-)
+MAX_LANGUAGES = 4
+"""In how many languages of a scope a question's words are searched."""
 
 
 class Date(Struct, frozen=True):
@@ -74,6 +39,8 @@ class AnalyzedQuestion(Struct, frozen=True):
     masked: str
     """The question with speaker names replaced by "I", since people do not name themselves in their own turns."""
     terms: dict[int, int]
+    variants: dict[int, list[int]]
+    """Terms that the words of a question have in texts of other languages, by the term in the question's own."""
     names: frozenset[int]
     """Terms that are speaker names."""
     speakers: frozenset[int]
@@ -86,62 +53,131 @@ class AnalyzedQuestion(Struct, frozen=True):
     date: Date | None = None
 
 
-def analyze_question(text: str, speakers: Mapping[str, int]) -> AnalyzedQuestion:
-    """Analyze a question; `speakers` are the names of the speakers in the scope."""
+def analyze_question(
+    text: str, speakers: Mapping[str, int], languages: Mapping[str, int] | None = None
+) -> AnalyzedQuestion:
+    """Analyze a question; `speakers` are those of the scope, and `languages` tells how many texts it has in each."""
     text = text[:MAX_QUESTION]
-    named = _named(text, speakers)
+    spoken = _most_common(languages or {})
+    language = likely_language(text, words(text), spoken) or (spoken[0] if spoken else ENGLISH)
+    table = QUESTION_WORDS[language]
+    named = _named(text, speakers, language)
     masked = text
     for word in named:
-        masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", "my", masked)
-        masked = re.sub(rf"\b{re.escape(word)}\b", "I", masked)
+        if _UNSPACED_NAME.fullmatch(word):
+            masked = masked.replace(word, table.i)
+            continue
+        masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", table.my, masked)
+        masked = re.sub(rf"\b{re.escape(word)}\b", table.i, masked)
+    found, variants = question_terms(text, language, spoken)
     counts: dict[int, int] = {}
-    for term in terms(text)[:MAX_TERMS]:
+    for term in found[:MAX_TERMS]:
         counts[hashed(term)] = counts.get(hashed(term), 0) + 1
-    low = text == text.lower()
+    names: set[str] = set()
+    for word in named:
+        names.update(terms(f"of {word}", language=ENGLISH))
+        if variants or language != ENGLISH:
+            own, others = question_terms(word, language, spoken)
+            names.update(own, *others.values())
+    patterns = _patterns(language, text == text.lower())
     return AnalyzedQuestion(
         text,
         masked,
         counts,
-        frozenset(hashed(term) for word in named for term in terms(f"of {word}")),
-        frozenset(number for numbers in named.values() for number in numbers),
-        not named and (_FIRST_LOW if low else _FIRST).search(text) is not None,
-        not named and _SECOND.search(_REQUEST.sub(" ", text)) is not None,
-        _WHEN.search(text) is not None,
-        _COUNT.search(text) is not None,
-        _LATEST.search(text) is not None,
-        _date(text),
+        {hashed(term): [*map(hashed, others)] for term, others in variants.items() if others},
+        frozenset(map(hashed, names)),
+        frozenset(chain(*named.values())),
+        not named and patterns["first"].search(text) is not None,
+        not named and patterns["second"].search(patterns["request"].sub(" ", text)) is not None,
+        patterns["when"].search(text) is not None,
+        patterns["count"].search(text) is not None,
+        patterns["latest"].search(text) is not None,
+        _date(text, language),
     )
 
 
-def _date(text: str) -> Date | None:
+def _most_common(languages: Mapping[str, int]) -> list[str]:
+    """Return the languages of a scope, the likeliest for a question first."""
+    # Short texts in other languages count as English.
+    shares = {language: count * (1 if language == ENGLISH else 3) for language, count in languages.items()}
+    return sorted(shares, key=shares.__getitem__, reverse=True)[:MAX_LANGUAGES]
+
+
+@cache
+def _patterns(language: str, low: bool) -> dict[str, re.Pattern[str]]:
+    """Return the patterns of a language; `low` if there are no capitals, so that "i" may mean "I"."""
+    edge = r"\b" if LANGUAGES[language] else ""
+    found = {}
+    for name in ("when", "count", "latest", "first", "second", "request"):
+        exact = name == "first" and language == ENGLISH and not low
+        pattern = rf"{edge}(?:{getattr(QUESTION_WORDS[language], name)}){edge}"
+        found[name] = re.compile(pattern, re.NOFLAG if exact else re.IGNORECASE)
+    return found
+
+
+@cache
+def _dates(language: str) -> tuple[re.Pattern[str], ...]:
+    """Return how a language writes dates, the most telling first."""
+    numeric = re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month_number>\d\d?)(?:-(?P<day>\d\d?))?\b")
+    year = r"(?P<year>(?:19|20)\d\d)"
+    if not LANGUAGES[language]:
+        day = r"(?P<month_number>\d\d?)月(?:(?P<day>\d\d?)[日号號])?"
+        return numeric, re.compile(rf"(?:{year}年)?{day}"), re.compile(rf"{year}年")
+    if language == ENGLISH:
+        month = "|".join(f"{name}|{name[:3]}" for name in MONTHS[ENGLISH])
+        of, ordinal, dating = "(?:of )?", "(?:st|nd|rd|th)?", "in|during|of|since|before|after"
+    else:
+        month = "|".join(form for forms in MONTHS[language] for form in forms.split())
+        of, ordinal, dating = "(?:de |del |di |do |d')?", r"(?:\.|er|º|°|-?го)?", QUESTION_WORDS[language].dating
+    return (
+        numeric,
+        re.compile(rf"\b(?P<day>\d\d?){ordinal} {of}(?P<month>{month})\b\.?(?:,? {of}{year})?", re.IGNORECASE),
+        re.compile(rf"\b(?P<month>{month})\b\.?(?: (?P<day>\d\d?){ordinal}\b)?(?:,? {of}{year})?", re.IGNORECASE),
+        re.compile(rf"\b(?:{dating}) {year}\b", re.IGNORECASE),
+    )
+
+
+@cache
+def _dating(language: str) -> frozenset[str]:
+    return frozenset(QUESTION_WORDS[language].dating.split("|"))
+
+
+def _date(text: str, language: str) -> Date | None:
     """Return the first date in a text; a month alone counts only after a word such as "in"."""
-    for pattern in _DATES:
+    dating = _dating(language)
+    for pattern in _dates(language):
         for match in pattern.finditer(text):
             found = match.groupdict()
             month = int(found["month_number"]) if found.get("month_number") else None
             if name := found.get("month"):
                 before = text[: match.start()].rsplit(None, 1)
-                if not (found.get("day") or found.get("year") or (before and before[-1].lower() in _DATING)):
+                if not (found.get("day") or found.get("year") or (before and before[-1].lower() in dating)):
                     continue
-                month = next(n for n, full in enumerate(MONTHS, 1) if full.startswith(name.lower()[:3]))
+                name = name.lower()
+                start = name[:3] if language == ENGLISH else name
+                month = next(n for n, forms in enumerate(MONTHS[language], 1) if _starts(forms, start, language))
             year = int(found["year"]) if found.get("year") else None
             return Date(year, month, int(found["day"]) if found.get("day") else None)
     return None
 
 
+def _starts(forms: str, start: str, language: str) -> bool:
+    return forms.startswith(start) if language == ENGLISH else start in forms.split()
+
+
 def _other(text: str, word: str, low: bool) -> bool:
     """Return whether a word that could be a name is used otherwise: "Will it?", "in May"."""
     plain = word.lower()
-    if plain in STOP_WORDS:
+    if plain in ENGLISH_STOP_WORDS:
         return low or text.lstrip().startswith(word)
-    if plain in MONTHS:
+    if plain in MONTHS[ENGLISH]:
         before = text[: text.index(word)].split()
-        return low or bool(before and before[-1].lower() in _DATING)
+        return low or bool(before and before[-1].lower() in _dating(ENGLISH))
     return False
 
 
-def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
-    """Return the words of the question that name speakers, by full or first name."""
+def _named(text: str, speakers: Mapping[str, int], language: str) -> dict[str, list[int]]:
+    """Return the words of the question that name speakers, by full or first name, inflected in other languages."""
     if len(speakers) < 2:
         return {}
     low = text == text.lower()
@@ -152,8 +188,12 @@ def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
             name_part = part.lower() if low else part
             if name_part in words and not _other(text, words[name_part], low):
                 found.setdefault(words[name_part], []).append(number)
-            elif " " in name_part and name_part in text:
+            elif (" " in name_part or _UNSPACED_NAME.fullmatch(name_part)) and name_part in text:
                 found.setdefault(name_part, []).append(number)
+            elif name_part and language != ENGLISH and LANGUAGES[language]:
+                for word in words:
+                    if word[0] == name_part[0] and stems_alike(word, name_part, language):
+                        found.setdefault(words[word], []).append(number)
     full = {number for word, numbers in found.items() if " " in word for number in numbers}
     if full:
         # A full name identifies that person, not another with the same first name.

@@ -231,8 +231,8 @@ class ScopeIndex:
         """Rank all documents that the search can find at a moment, in microseconds."""
         table = self.table
         with self.lock:
-            speakers = dict(table.speakers)
-        question = analyze_question(search.query, speakers)
+            speakers, languages = dict(table.speakers), dict(table.languages)
+        question = analyze_question(search.query, speakers, languages)
         vectors = self._vectors(question, builder) if not search.signals or "dense" in search.signals else None
         with self.lock:
             if vectors is not None and table.vectors.dimensions != len(vectors[0]):

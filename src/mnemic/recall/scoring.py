@@ -262,7 +262,7 @@ def _lexical(
     ideal = 0.0
     covered = np.zeros(count, dtype=np.float32)
     for term, times in question.terms.items():
-        documents, occurrences = table.postings.of(term)
+        documents, occurrences = _postings(table, question, term)
         if not view.whole and len(documents):
             alive = view.alive[documents]
             documents, occurrences = documents[alive], occurrences[alive]
@@ -300,6 +300,17 @@ def _lexical(
         sessions = sessions / np.float32(most) if most > 0 else None
     scores /= np.float32(best)
     return scores, sessions, covered > 0, coverage
+
+
+def _postings(table: DocumentTable, question: AnalyzedQuestion, term: int) -> tuple[NDArray[np.int32], Floats]:
+    """Return the documents that contain a term of the question, in whatever language, and how often."""
+    found = table.postings.of(term)
+    if term not in question.variants:
+        return found
+    several = [found, *map(table.postings.of, question.variants[term])]
+    documents, at = np.unique(np.concatenate([documents for documents, _ in several]), return_inverse=True)
+    occurrences = np.bincount(at, weights=np.concatenate([times for _, times in several]), minlength=len(documents))
+    return documents, occurrences.astype(np.float32)
 
 
 def _windows(

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise
 from typing import Any
+
+from .languages.detection import ENGLISH, LANGUAGES, fold, language_of, stop_words
+from .languages.stop_words import CHINESE_STOP_WORDS, JAPANESE_STOP_WORDS, NEGATIONS, STOP_WORDS
+from .languages.time_words import DAYS, MONTHS, OTHERS
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _UNSPACED = re.compile(
@@ -16,31 +21,20 @@ _UNSPACED = re.compile(
     "\U00020000-\U0002fa1f]+"
 )
 """Scripts without spaces between words, or with agglutinative words."""
+_UNSPACED_RUN = re.compile(f"({_UNSPACED.pattern})")
+_ASPECT = re.compile("(?<=(.))了(?=(.))")
+"""The Chinese particle for what is done stands inside words: 跳了舞 is 跳舞."""
 
-STOP_WORDS = frozenset(
-    """
-    a about after again all also am an and any are as at be because been before being between both but by
-    can could did do does doing don down during each few for from further get got had has have having he
-    her here hers him his how i if in into is it its just let ll me more most my no nor not now of off on
-    once only or other our ours out over own re s same shall she should so some such t than that the their
-    theirs them then there these they this those through to too under until up us ve very was we were what
-    when where which while who whom why will with would you your yours
-    """.split()  # noqa: SIM905
-)
-"""English stop words."""
-
-MONTHS = tuple(
-    "january february march april may june july august september october november december".split()  # noqa: SIM905
-)
-DAYS = tuple("monday tuesday wednesday thursday friday saturday sunday".split())  # noqa: SIM905
-_SHOUTED = frozenset(word.upper() for word in STOP_WORDS if len(word) > 1)
-_NAMES = _SHOUTED | {word.capitalize() for word in STOP_WORDS if len(word) > 1}
+ENGLISH_STOP_WORDS = STOP_WORDS[ENGLISH]
+_SHOUTED = frozenset(word.upper() for word in ENGLISH_STOP_WORDS if len(word) > 1)
+_NAMES = _SHOUTED | {word.capitalize() for word in ENGLISH_STOP_WORDS if len(word) > 1}
 """Capitalized stop words, which may be names."""
 _BETWEEN = {n: " " for n in range(128) if not chr(n).isalnum() and chr(n) != "'"}
 _CACHED_WORDS = 200_000
 _HYPHENATED = re.compile(r"(?<![^\W_])[^\W_]++(?:-[^\W_]++)+")
 _CAPITAL = re.compile(r"[A-Z][A-Za-z]+")
 _COMPOUND = re.compile(r"\w-\w")
+_PART = re.compile(r"[^\W_]+")
 
 
 class _Stems(dict[str, str | None]):
@@ -53,16 +47,45 @@ class _Stems(dict[str, str | None]):
         if len(self) >= _CACHED_WORDS:
             self.clear()
         plain = word.lower().replace("’", "'")
-        stop = plain in STOP_WORDS or plain.partition("'")[0] in STOP_WORDS
+        stop = plain in ENGLISH_STOP_WORDS or plain.partition("'")[0] in ENGLISH_STOP_WORDS
         term = self[word] = None if stop else self._stem(plain)
         return term
+
+
+class _AccentedStems(dict[str, tuple[str, ...]]):
+    """Cache of the terms of each word in a language other than English; none for a stop word.
+
+    Accents matter to the stemmer, but many people leave them out: a word whose stem depends on them has two terms.
+    """
+
+    def __init__(self, language: str, stem: Any) -> None:
+        self._stop_words = stop_words(language)
+        self._stem = stem
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(self) >= _CACHED_WORDS:
+            self.clear()
+        lower = word.lower()
+        plain = fold(lower)
+        found: tuple[str, ...] = ()
+        if plain not in self._stop_words:
+            found = tuple(dict.fromkeys((fold(self._stem(lower)), self._stem(plain))))
+        self[word] = found
+        return found
 
 
 @cache
 def _stems() -> _Stems:
     from Stemmer import Stemmer
 
-    return _Stems(Stemmer("english").stemWord)
+    return _Stems(Stemmer(LANGUAGES[ENGLISH]).stemWord)
+
+
+@cache
+def _accented_stems(language: str) -> _AccentedStems:
+    from Stemmer import Stemmer
+
+    return _AccentedStems(language, Stemmer(LANGUAGES[language]).stemWord)
 
 
 def words(text: str) -> list[str]:
@@ -71,37 +94,85 @@ def words(text: str) -> list[str]:
         # Three times as fast as the regular expression, with the same result.
         found = text.translate(_BETWEEN).split()
         return [word for part in found if (word := part.strip("'"))] if "'" in text else found
-    folded = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return _WORD.findall(unicodedata.normalize("NFC", folded))
+    return _WORD.findall(fold(text))
 
 
-def terms(text: str, known: list[str] | None = None) -> list[str]:
+def terms(text: str, known: list[str] | None = None, language: str | None = None) -> list[str]:
     """Return the search terms of a text in order: stemmed, without accents and stop words.
 
-    A capitalized stop word inside a sentence is a name (Will, US, IT) and a term of its own. A hyphenated word
-    also counts as one word without hyphens. Scripts without spaces yield overlapping character pairs. In a text
-    without words, symbols (👍) are terms. Pass `known` if the `words` of the text are computed already.
+    A capitalized English stop word inside a sentence is a name (Will, US, IT) and a term of its own. A hyphenated
+    word also counts as one word without hyphens. Scripts without spaces yield overlapping character pairs. In a text
+    without words, symbols (👍) are terms. Pass `known` and `language` if they are computed already.
     """
-    stems = _stems()
     spoken = words(text) if known is None else known
     if not spoken:
         return [c for c in text if unicodedata.category(c)[0] == "S"]
+    if language is None:
+        language = language_of(text, spoken)
+    if language != ENGLISH and LANGUAGES[language]:
+        return _accented_terms(text, language)
+    stems = _stems()
     if text.isascii() or _UNSPACED.search(text) is None:
         found = list(filter(None, map(stems.__getitem__, spoken)))
     else:
         found = []
         for word in spoken:
             if _UNSPACED.search(word) is not None:
-                found.extend(_pairs(word))
+                found.extend(_pairs(word, language))
             elif (term := stems[word]) is not None:
                 found.append(term)
     if not _NAMES.isdisjoint(spoken[1:]) or (spoken and spoken[0] in _SHOUTED):
         found.extend(_named(text))
     if "-" in text and _COMPOUND.search(text) is not None:
-        for compound in _HYPHENATED.findall(text):
+        for compound in _HYPHENATED.findall(fold(text)):
             if term := stems[compound.replace("-", "")]:
                 found.append(term)
     return found
+
+
+def _accented_terms(text: str, language: str) -> list[str]:
+    """Return the search terms of a text in another language than English; articles before an apostrophe are words."""
+    stems = _accented_stems(language)
+    text = unicodedata.normalize("NFC", text)
+    found: list[str] = []
+    for word in _PART.findall(text):
+        found.extend(stems[word] if word.isascii() or _UNSPACED.search(word) is None else _pairs(word, language))
+    if "-" in text and _COMPOUND.search(text) is not None:
+        for compound in _HYPHENATED.findall(text):
+            found.extend(stems[compound.replace("-", "")])
+    return found
+
+
+def question_terms(text: str, language: str, others: Iterable[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the terms of a question, and for a term those that the same word has in texts of `others`.
+
+    Short texts count as English whatever their language, so English is always one of the others.
+    """
+    found = terms(text, language=language)
+    stemmed = [other for other in others if other not in (ENGLISH, language) and LANGUAGES[other]]
+    own = language if language != ENGLISH and LANGUAGES[language] else None
+    if own is None and not stemmed:
+        return found, {}
+    variants: dict[str, list[str]] = {}
+    unaccented: set[str] = set()
+    for word in (_WORD if own is None else _PART).findall(unicodedata.normalize("NFC", text)):
+        if _UNSPACED.search(word) is not None:
+            continue
+        english = [term] if (term := _stems()[fold(word)]) is not None else []
+        first, *second = (english if own is None else _accented_stems(own)[word]) or ("",)
+        if first:
+            unaccented.update(second)
+            bare = word.replace("’", "'").partition("'")[0]
+            for term in (*second, *english, *(term for other in stemmed for term in _accented_stems(other)[bare])):
+                if term not in (first, *variants.setdefault(first, [])):
+                    variants[first].append(term)
+    return [term for term in found if term not in unaccented or term in variants], variants
+
+
+def stems_alike(word: str, name: str, language: str) -> bool:
+    """Return whether a word of a language other than English is a form of a name."""
+    stems = _accented_stems(language)
+    return not set(stems[word]).isdisjoint(stems[name]) or word == f"{name}s"
 
 
 def _named(text: str) -> list[str]:
@@ -119,12 +190,17 @@ def _named(text: str) -> list[str]:
     return found
 
 
-def _pairs(word: str) -> list[str]:
-    word = word.lower()
+def _pairs(word: str, language: str) -> list[str]:
     found = []
-    for run in re.split(f"({_UNSPACED.pattern})", word):
+    for run in _UNSPACED_RUN.split(word.lower()):
         if _UNSPACED.fullmatch(run):
-            found += [run[n : n + 2] for n in range(len(run) - 1)] or [run]
+            pairs = [run[n : n + 2] for n in range(len(run) - 1)] or [run]
+            if language == "ja":
+                pairs = [pair for pair in pairs if pair not in JAPANESE_STOP_WORDS]
+            elif language == "zh":
+                pairs = [pair for pair in pairs if not CHINESE_STOP_WORDS.issuperset(pair)]
+                pairs += [f"{before}{after}" for before, after in _ASPECT.findall(run)]
+            found += pairs
         elif run:
             found.append(run)
     return found
@@ -139,14 +215,13 @@ LONG = 400
 
 _PLAIN_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:/]\d+)*")
-_NEGATIONS = frozenset(
-    """
-    no not never none nothing nobody nor without cannot nicht kein keine keinen keinem nie niemals nichts ohne
-    ne pas jamais rien sans non mai senza nunca jamás sin nada não не нет никогда без 不 没 ない
-    """.split()  # noqa: SIM905
-)
+_SHIFTS = "morning evening today tonight tomorrow yesterday last next"
 _TIMES = frozenset(
-    (*DAYS, *MONTHS, *"morning evening today tonight tomorrow yesterday last next".split())  # noqa: SIM905
+    form
+    for language in DAYS
+    for table in (DAYS[language], " ".join(MONTHS[language]), _SHIFTS if language == ENGLISH else OTHERS[language])
+    for word in table.split()
+    for form in (word, fold(word))
 )
 
 
@@ -181,7 +256,7 @@ def _words(text: str) -> list[str]:
 
 def _decisive_parts(text: str, words: list[str]) -> tuple[list[str], ...]:
     """Return the parts of a text that change its meaning: numbers, signs, days, negations."""
-    negations = sorted(word for word in words if word in _NEGATIONS or word.endswith("n't"))
+    negations = sorted(word for word in words if word in NEGATIONS or word.endswith("n't"))
     times = [word for word in words if word in _TIMES]
     symbols = [c for c in text if not c.isalnum() and (c in "#%&@*/" or unicodedata.category(c)[0] == "S")]
     return negations, times, _NUMBER.findall(text), symbols

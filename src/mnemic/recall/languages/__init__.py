@@ -1,0 +1,1 @@
+"""Languages of texts and questions: their detection, and tables of words."""

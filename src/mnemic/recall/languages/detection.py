@@ -1,0 +1,137 @@
+"""Detects the language of a text by its script, and then by its stop words."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+
+from .stop_words import COMMON_ENGLISH, STOP_WORDS
+
+LANGUAGES: dict[str, str] = {
+    "en": "english",
+    "de": "german",
+    "fr": "french",
+    "es": "spanish",
+    "pt": "portuguese",
+    "it": "italian",
+    "nl": "dutch",
+    "pl": "polish",
+    "ru": "russian",
+    "sv": "swedish",
+    "da": "danish",
+    "no": "norwegian",
+    "fi": "finnish",
+    "tr": "turkish",
+    "zh": "",
+    "ja": "",
+}
+"""Languages, with the names of their Snowball stemmers; entries store positions, so append only."""
+ENGLISH = "en"
+NUMBERS: dict[str, int] = {language: number for number, language in enumerate(LANGUAGES)}
+
+_MARK = re.compile("(?<![иИ])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
+"""Marks that are no letters of their own; й is a letter, and so are が and ぱ."""
+_LETTERS = str.maketrans(
+    {"ß": "ss", "ẞ": "SS", "ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "æ": "ae", "Æ": "Ae"}
+    | {"œ": "oe", "Œ": "Oe", "’": "'"}
+)
+_KANA = re.compile("[\u3040-\u30ff]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_LATIN = re.compile("[A-Za-z]")
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_NOT_RUSSIAN = re.compile("[іїєґўјљњћђџѓќѕ]", re.IGNORECASE)
+_SCRIPT = re.compile("[\u0400-\u04ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_MANY = 400
+"""How many characters and words are looked at."""
+_ENOUGH = 2
+"""How many stop words of another language a text in it has at least."""
+
+
+def fold(text: str) -> str:
+    """Return a text without accents, in which equal letters are equal characters."""
+    if text.isascii():
+        return text
+    plain = _MARK.sub("", unicodedata.normalize("NFKD", text.translate(_LETTERS)))
+    return unicodedata.normalize("NFC", plain)
+
+
+def language_of(text: str, words: Sequence[str]) -> str:
+    """Return the language of a text, of which `words` are folded; English unless there is reason to think otherwise."""
+    foreign = _foreign()
+    if (text.isascii() or _SCRIPT.search(text) is None) and (
+        foreign.isdisjoint(words) or len(foreign.intersection(words)) < _ENOUGH
+    ):
+        return ENGLISH
+    return likely_language(text, words) or ENGLISH
+
+
+def likely_language(text: str, words: Sequence[str], expected: Collection[str] = ()) -> str | None:
+    """Return the language of a text, of which `words` are folded; None if nothing tells.
+
+    For an `expected` language, one stop word is enough.
+    """
+    if not text.isascii() and (written := _by_script(text[:_MANY])) is not None:
+        return "ja" if written == "zh" and "ja" in expected and "zh" not in expected else written
+    if _foreign().isdisjoint(words):
+        return None if _english().isdisjoint(words) else ENGLISH
+    known = _languages()
+    # Single letters tell little.
+    parts = {part for word in words[:_MANY] for part in word.lower().split("'") if len(part) > 1}
+    spoken = {part: known[part] for part in parts if part in known}
+    english = [languages for languages in spoken.values() if ENGLISH in languages]
+    votes: dict[str, float] = dict.fromkeys(expected, 0.5)
+    for languages in spoken.values():
+        if ENGLISH not in languages:
+            for language in languages:
+                votes[language] = votes.get(language, 0) + 1 + 1 / len(languages)
+    best = max(votes, key=votes.__getitem__, default=ENGLISH)
+    own = sum(best in languages and ENGLISH not in languages for languages in spoken.values())
+    if own >= (1 if best in expected else _ENOUGH) and own > sum(best not in languages for languages in english):
+        return best
+    return ENGLISH if english else None
+
+
+def _by_script(text: str) -> str | None:
+    """Return the language of a text that its script tells."""
+    kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
+    if 2 * (kana + han) > len(_LATIN.findall(text)) and kana + han:
+        return "ja" if 8 * kana >= han and kana else "zh"
+    cyrillic = len(_CYRILLIC.findall(text))
+    if cyrillic > len(_LATIN.findall(text)) and _NOT_RUSSIAN.search(text) is None:
+        return "ru"
+    return None
+
+
+@cache
+def stop_words(language: str) -> frozenset[str]:
+    """Return the stop words of a language, without accents."""
+    return frozenset(map(fold, STOP_WORDS.get(language, ())))
+
+
+@cache
+def _languages() -> dict[str, tuple[str, ...]]:
+    """Return, for each stop word, its languages."""
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(COMMON_ENGLISH, (ENGLISH,))
+    for language in STOP_WORDS:
+        for word in stop_words(language):
+            found[word] = (*found.get(word, ()), language)
+    return found
+
+
+@cache
+def _foreign() -> frozenset[str]:
+    """Return the stop words that are not English, as they are written."""
+    return all_cases(word for word, languages in _languages().items() if ENGLISH not in languages)
+
+
+@cache
+def _english() -> frozenset[str]:
+    """Return frequent English words, as they are written."""
+    return all_cases(word for word, languages in _languages().items() if ENGLISH in languages)
+
+
+def all_cases(words: Iterable[str]) -> frozenset[str]:
+    """Return words in lower case, capitalized and in upper case."""
+    return frozenset(form for word in words for form in (word, word.capitalize(), word.upper()))

@@ -13,7 +13,7 @@ from .index_entry import MAX_QUESTION, hashed
 from .languages.detection import ENGLISH, LANGUAGES, likely_language
 from .languages.question_words import QUESTION_WORDS
 from .languages.time_words import MONTHS
-from .text_analysis import ENGLISH_STOP_WORDS, question_terms, stems_alike, terms, words
+from .text_analysis import ENGLISH_STOP_WORDS, question_terms, stems_alike, terms
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED_NAME = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
@@ -59,7 +59,7 @@ def analyze_question(
     """Analyze a question; `speakers` are those of the scope, and `languages` tells how many texts it has in each."""
     text = text[:MAX_QUESTION]
     spoken = _most_common(languages or {})
-    language = likely_language(text, words(text), spoken) or (spoken[0] if spoken else ENGLISH)
+    language = likely_language(text, spoken) or (spoken[0] if spoken else ENGLISH)
     table = QUESTION_WORDS[language]
     named = _named(text, speakers, language)
     masked = text

@@ -163,6 +163,8 @@ def question_terms(text: str, language: str, others: Iterable[str]) -> tuple[lis
         if first:
             unaccented.update(second)
             bare = word.replace("’", "'").partition("'")[0]
+            if own is not None and (again := _stems()[first]) is not None:
+                english.append(again)
             for term in (*second, *english, *(term for other in stemmed for term in _accented_stems(other)[bare])):
                 if term not in (first, *variants.setdefault(first, [])):
                     variants[first].append(term)

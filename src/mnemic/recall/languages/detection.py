@@ -1,13 +1,14 @@
-"""Detects the language of a text by its script, and then by its stop words."""
+"""Detects the language of a text by its script, and then by its stop words and letters."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
-from .stop_words import COMMON_ENGLISH, STOP_WORDS
+from .stop_words import COMMON_ENGLISH, LETTERS, STOP_WORDS
+from .time_words import DAYS, OTHERS
 
 LANGUAGES: dict[str, str] = {
     "en": "english",
@@ -42,11 +43,12 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _LATIN = re.compile("[A-Za-z]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _NOT_RUSSIAN = re.compile("[іїєґўјљњћђџѓќѕ]", re.IGNORECASE)
-_SCRIPT = re.compile("[\u0400-\u04ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_MANY = 400
-"""How many characters and words are looked at."""
+_TELLING = re.compile("[\u00c0-\u024f\u0400-\u04ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_PART = re.compile(r"[^\W_]+")
+_MANY = 1000
+"""How many characters are looked at."""
 _ENOUGH = 2
-"""How many stop words of another language a text in it has at least."""
+"""How many stop words, or letters, of another language a text in it has at least."""
 
 
 def fold(text: str) -> str:
@@ -60,35 +62,39 @@ def fold(text: str) -> str:
 def language_of(text: str, words: Sequence[str]) -> str:
     """Return the language of a text, of which `words` are folded; English unless there is reason to think otherwise."""
     foreign = _foreign()
-    if (text.isascii() or _SCRIPT.search(text) is None) and (
+    if (text.isascii() or _TELLING.search(text) is None) and (
         foreign.isdisjoint(words) or len(foreign.intersection(words)) < _ENOUGH
     ):
         return ENGLISH
-    return likely_language(text, words) or ENGLISH
+    return likely_language(text) or ENGLISH
 
 
-def likely_language(text: str, words: Sequence[str], expected: Collection[str] = ()) -> str | None:
-    """Return the language of a text, of which `words` are folded; None if nothing tells.
+def likely_language(text: str, expected: Sequence[str] = ()) -> str | None:
+    """Return the language of a text; None if nothing tells.
 
-    For an `expected` language, one stop word is enough.
+    For an `expected` language, one stop word is enough; if words tell nothing, it is the first of these.
     """
-    if not text.isascii() and (written := _by_script(text[:_MANY])) is not None:
+    text = unicodedata.normalize("NFC", text[:_MANY]).lower()
+    if not text.isascii() and (written := _by_script(text)) is not None:
         return "ja" if written == "zh" and "ja" in expected and "zh" not in expected else written
-    if _foreign().isdisjoint(words):
-        return None if _english().isdisjoint(words) else ENGLISH
     known = _languages()
-    # Single letters tell little.
-    parts = {part for word in words[:_MANY] for part in word.lower().split("'") if len(part) > 1}
-    spoken = {part: known[part] for part in parts if part in known}
-    english = [languages for languages in spoken.values() if ENGLISH in languages]
+    words = {word for word in _PART.findall(text) if word in known}
+    # Words of one letter tell related languages apart, but not whether a text is English.
+    spoken = [known[word] for word in words if len(word) > 1]
+    letters = [_letters()[c] for c in set(text) if c in _letters()]
     votes: dict[str, float] = dict.fromkeys(expected, 0.5)
-    for languages in spoken.values():
+    for languages in (*map(known.__getitem__, words), *letters):
         if ENGLISH not in languages:
             for language in languages:
                 votes[language] = votes.get(language, 0) + 1 + 1 / len(languages)
     best = max(votes, key=votes.__getitem__, default=ENGLISH)
-    own = sum(best in languages and ENGLISH not in languages for languages in spoken.values())
-    if own >= (1 if best in expected else _ENOUGH) and own > sum(best not in languages for languages in english):
+    english = [languages for languages in spoken if ENGLISH in languages]
+    against = sum(best not in languages for languages in english)
+    own = sum(best in languages and ENGLISH not in languages for languages in spoken)
+    own += min(sum(best in languages for languages in letters), 1 if against else _ENOUGH)
+    if own > against and own >= (1 if best in expected else _ENOUGH):
+        return best
+    if own == against and best in expected[:1]:
         return best
     return ENGLISH if english else None
 
@@ -112,24 +118,26 @@ def stop_words(language: str) -> frozenset[str]:
 
 @cache
 def _languages() -> dict[str, tuple[str, ...]]:
-    """Return, for each stop word, its languages."""
-    found: dict[str, tuple[str, ...]] = dict.fromkeys(COMMON_ENGLISH, (ENGLISH,))
+    """Return the languages of stop words and words for times, with accents and as they are without."""
+    found: dict[str, list[str]] = {word: [ENGLISH] for word in COMMON_ENGLISH}
     for language in STOP_WORDS:
-        for word in stop_words(language):
-            found[word] = (*found.get(word, ()), language)
-    return found
+        for word in (*STOP_WORDS[language], *DAYS[language].split(), *OTHERS[language].split()):
+            for form in {word, fold(word)}:
+                if language not in found.setdefault(form, []):
+                    found[form].append(language)
+    return {word: tuple(languages) for word, languages in found.items()}
+
+
+@cache
+def _letters() -> dict[str, tuple[str, ...]]:
+    """Return the languages of letters that are not English."""
+    return {c: tuple(name for name, own in LETTERS.items() if c in own) for own in LETTERS.values() for c in own}
 
 
 @cache
 def _foreign() -> frozenset[str]:
     """Return the stop words that are not English, as they are written."""
-    return all_cases(word for word, languages in _languages().items() if ENGLISH not in languages)
-
-
-@cache
-def _english() -> frozenset[str]:
-    """Return frequent English words, as they are written."""
-    return all_cases(word for word, languages in _languages().items() if ENGLISH in languages)
+    return all_cases(word for word, languages in _languages().items() if ENGLISH not in languages and word.isascii())
 
 
 def all_cases(words: Iterable[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ class QuestionWords(Struct, frozen=True, kw_only=True):
     """Words before a year or a month that make it a date: "in", "since"."""
     i: str = "I"
     my: str = "my"
-    """What a speaker says instead of the own name, and instead of its genitive."""
+    """Words of a speaker instead of the own name, and of its genitive."""
 
 
 QUESTION_WORDS: dict[str, QuestionWords] = {
@@ -152,7 +152,7 @@ QUESTION_WORDS: dict[str, QuestionWords] = {
         my="min",
     ),
     "da": QuestionWords(
-        when="hvornår|hvor længe|hvor gammel|(?:hvilken|hvilket) (?:dato|dag|måned|år|uge|tidspunkt)",
+        when="hvornår|når|hvor længe|hvor gammel|(?:hvilken|hvilket) (?:dato|dag|måned|år|uge|tidspunkt)",
         count="hvor (?:mange|meget|ofte|længe|langt|gammel|stor)|hvilket (?:antal|nummer)",
         latest="seneste|nyeste|sidste gang|lige nu|i øjeblikket|for tiden|senest",
         first="jeg|mig|min|mit|mine",

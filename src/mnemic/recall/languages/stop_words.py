@@ -125,6 +125,22 @@ STOP_WORDS: dict[str, frozenset[str]] = {
     }.items()
 }
 
+LETTERS: dict[str, str] = {
+    "de": "äöüß",
+    "fr": "àâçèéêëîïôùûœ",
+    "es": "áéíñóú¿¡",
+    "pt": "àáâãçéêíóôõú",
+    "it": "àèéìòù",
+    "nl": "ëï",
+    "pl": "ąćęłńóśźż",
+    "sv": "åäö",
+    "da": "æøå",
+    "no": "æøå",
+    "fi": "äö",
+    "tr": "çğıöşü",
+}
+"""Letters with accents, and signs, by language."""
+
 CHINESE_STOP_WORDS = frozenset(
     "我你您他她它们們的是在有和与與也都就很吗嗎呢吧啊呀把被这這那哪些什么麼怎样樣谁誰个個到给給从從为為了"
 )

@@ -22,7 +22,7 @@ ALICE = ScopePath("acme/alice@example.com")
 
 
 def dropped(memory: mnemic.Memory, scope: ScopePath = ALICE, *names: str) -> int:
-    done: DroppedNames = memory._driver.run(drop_names(memory._async._store, scope, names, "certificate-1"))
+    done: DroppedNames = memory._driver.run(drop_names(memory._async._store, scope, names, certificate="certificate-1"))
     return done.entries
 
 

@@ -162,11 +162,11 @@ def test_a_certificate_can_be_saved_and_read_and_hides_the_name(memory: mnemic.M
 
 
 def test_an_interrupted_erasure_is_finished_by_the_next(memory: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.features import erasure
+    from mnemic.features import erasure, purging
 
     alice = memory.scope("acme", "alice")
     fill(alice)
-    purge, calls = erasure.purge, []
+    purge, calls = purging.purge, []
 
     async def dies_later(*given: object, **options: object) -> object:
         calls.append(given)

@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 
 import mnemic
+from http_server import serving
 from layered import KEY
 from mnemic import OpenOptions
-from mnemic.errors import HeldError, InvalidValueError, NotFoundError
+from mnemic.errors import HeldError, InvalidValueError, NotFoundError, UnreadableStoreError
 from mnemic.features import erasure
+from mnemic.records import SIGNING_KIND, Record, ScopePath
 from mnemic.redaction.config import Redaction, Vault
+from mnemic.server.keys import ApiKeys
+from mnemic.store import protocol
+from mnemic.store.query import Put, Write
 from servers.stores import STORES
 
 EMAIL = "alice@example.com"
@@ -187,3 +192,131 @@ def test_the_certificate_of_a_restricted_memory_does_not_name_the_store(file_url
         done = tenant.scope("acme", "alice").erase()
         assert (done.records, done.store) == (1, "")
         assert memory.finish_erasure(done).finishes == done.id
+
+
+def test_no_key_on_a_server_can_have_other_data_destroyed_than_by_erasing_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with mnemic.open(url, encryption_key=KEY) as memory:
+        key = memory._driver.run(ApiKeys(memory._async).create("test", "acme", ["erase"])).secret
+        memory.scope("acme", "alice").remember("tea", id="tea")
+        memory.scope("acme").hold("case 4711")
+    with serving(url, encryption_key=KEY) as client:
+        asked = {"scope": "acme/alice", "finish": True}
+        answer = client.post("/api/v1/store/scrub", json=asked, headers={"Authorization": f"Bearer {key}"})
+        assert (answer.status_code, answer.json()["removed"]) == (200, {})
+    with mnemic.open(url, encryption_key=KEY) as memory:
+        assert memory.scope("acme", "alice").memories.get("tea").text == "tea"
+
+
+def test_a_tenant_removes_names_from_the_logs_of_its_own_scopes_only() -> None:
+    with mnemic.open("memory://", audit=True) as memory:
+        for name in ("acme/alice", "acme/bob", "other/carol"):
+            with memory.acting(actor="root-admin"):
+                memory.scope(*name.split("/")).remember("tea")
+        tenant = memory.restricted("acme", ("read", "write", "erase", "admin"))
+        assert tenant.scope("acme", "alice").erase(names=["root-admin"]).removed
+        actors = [entry.actor for name in ("acme/bob", "other") for entry in memory.audit_trail(name)]
+        assert actors == [None, "root-admin"]
+
+
+@pytest.mark.parametrize("rights", [None, ("read", "write", "erase", "admin")], ids=["whole", "restricted"])
+def test_no_entry_of_the_audit_log_names_an_erased_scope(rights: tuple[mnemic.Right, ...] | None) -> None:
+    with mnemic.open("memory://", audit=mnemic.Audit(actor="officer")) as memory:
+        memory.scope("acme", "alice").remember("tea")
+        used = memory if rights is None else memory.restricted(ScopePath(), rights)
+        assert used.scope("acme", "alice").erase().complete
+        assert [entry for entry in memory.audit_trail() if "alice" in entry.scope.path] == []
+
+
+@pytest.mark.parametrize("history", [timedelta(days=1), None], ids=["history", "opened without"])
+def test_versions_under_a_hold_elsewhere_are_left_and_named(file_url: str, history: timedelta | None) -> None:
+    with mnemic.open(file_url, history=timedelta(days=1)) as memory:
+        for text in ("one", "two"):
+            memory.scope("acme", "team").remember(text, id="t", source="acme/alice")
+        memory.scope("acme", "team").forget("t")
+        memory.scope("acme", "alice").remember("tea")
+        memory.scope("acme", "team").hold("case 4711")
+    with mnemic.open(file_url, history=history) as memory:
+        done = memory.scope("acme", "alice").erase()
+        assert (done.records, done.complete) == (1, False)
+        (left,) = done.unreached
+        assert "earlier versions in 'acme/team'" in left.what
+        assert "case 4711" in left.what
+        assert [one.item.text for one in memory.scope("acme", "team").history("t")] == ["two", "one"]  # type: ignore[union-attr]
+
+
+def test_what_is_rebuilt_no_longer_names_the_erased_scope(memory: mnemic.Memory) -> None:
+    team, alice, bob = memory.scope("acme"), memory.scope("acme", "alice"), memory.scope("acme", "bob")
+    alice.remember("Alice plays", id="a")
+    bob.remember("Bob plays", id="b")
+    sources = [["acme/alice", "memory", "a"], ["acme/bob", "memory", "b"]]
+    metadata = {"sources": sources, "session": "acme/alice/monday", "tone": "calm"}
+    team.remember("both play", id="both", source="acme/alice", metadata=metadata)
+    team.notes.write("band", {"players": ["Alice", "Bob"]}, description="Alice and Bob", metadata={"sources": sources})
+    done = alice.erase(rebuild=lambda messages: " ".join(str(one.text) for one in messages))
+    assert {(one.kind, one.dropped, one.rebuilt) for one in done.derived} == {("memory", 0, 1), ("note", 1, 0)}
+    both = team.memories.get("both")
+    assert (both.text, both.source, both.metadata) == ("Bob plays", None, {"sources": [sources[1]], "tone": "calm"})
+    assert alice.erase(dry_run=True).derived == []
+
+
+def test_a_server_keeps_the_names_that_a_client_wants_to_keep(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with serving(url, audit=True) as client, mnemic.open(str(client.base_url)) as memory:
+        for name in ("alice", "bob"):
+            with memory.acting(actor=name):
+                memory.scope("acme", name).remember("tea")
+        memory.scope("acme", "alice").erase(keep_audit_names=True)
+        memory.scope("acme", "bob").erase(names=["nobody"])
+    with mnemic.open(url, audit=True) as memory:
+        assert memory.audit_trail("acme/alice")
+        assert memory.audit_trail("acme/bob") == []
+
+
+def test_a_client_certifies_the_data_keys_that_it_has_destroyed() -> None:
+    with serving() as client, mnemic.open(str(client.base_url), encryption_key=KEY) as memory:
+        memory.scope("acme", "alice").remember("tea")
+        assert memory.scope("acme", "alice").erase().removed == {"data keys": 1}
+    with serving() as client, mnemic.open(str(client.base_url), embedder=None) as memory:
+        memory.scope("acme", "alice").remember("tea")
+        memory.scope("acme", "alice").recall("tea")
+        assert memory.scope("acme", "alice").erase().verify()  # it has the signature of the server
+
+
+def test_a_dry_run_with_archives_on_a_server_is_refused_under_its_hold(tmp_path: Path) -> None:
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    with mnemic.open(archive) as other:
+        other.scope("acme", "alice").remember("tea")
+    with serving() as client, mnemic.open(str(client.base_url)) as memory:
+        memory.scope("acme", "alice").hold("case 4711")
+        with pytest.raises(HeldError, match="case 4711"):
+            memory.scope("acme", "alice").erase(dry_run=True, archives=[archive])
+
+
+def test_a_certificate_counts_the_records_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mnemic.open("memory://") as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea", id="0")
+        scrub = protocol.scrub
+
+        async def late(store: object, **options: object) -> object:
+            for n in range(50):
+                await memory._async.scope("acme", "alice").remember(f"cup {n}", id=f"{n}")
+            return await scrub(store, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(erasure, "scrub", late)
+        done = alice.erase()
+        assert [one.records for one in done.verified] == [50, 50]
+        assert [one.what for one in done.unreached] == ["records that others wrote during the erasure"]
+        assert not done.complete
+
+
+def test_nothing_is_erased_if_the_signing_key_is_damaged() -> None:
+    damaged = Record(ScopePath(), SIGNING_KIND, "first", data={"secret": "too short"})
+    with mnemic.open("memory://") as memory:
+        memory._driver.run(memory._async._backend.write(Write((Put(damaged),))))
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea")
+        with pytest.raises(UnreadableStoreError, match="signing-key 'first'"):
+            alice.erase()
+        assert len(alice.memories.list()) == 1

@@ -10,7 +10,9 @@ import pytest
 
 import mnemic
 from clock import Clock
-from mnemic import HeldError, Message
+from http_server import serving
+from layered import KEY
+from mnemic import HeldError, Message, OpenOptions
 from mnemic.errors import AccessDeniedError, InvalidValueError, NotFoundError
 from mnemic.layers import hold as hold_layer
 from servers.stores import STORES
@@ -198,3 +200,27 @@ def test_a_hold_of_a_store_on_a_server_is_kept_there(tmp_path: Path) -> None:
                 call()
         assert alice.release(hold) == hold
         assert alice.erase().records == 1
+
+
+def test_a_hold_on_a_scope_with_a_redacted_name_is_in_force() -> None:
+    with mnemic.open("memory://", redact=True) as memory:
+        bob = memory.scope("bob@example.com")
+        bob.remember("tea")
+        hold = bob.hold("case 4711")
+        assert bob.holds() == [hold]
+        with pytest.raises(HeldError, match="case 4711"):
+            bob.erase()
+
+
+@pytest.mark.parametrize("options", [{"embedder": None}, {"encryption_key": KEY}], ids=["embedder", "encrypted"])
+def test_a_client_with_layers_of_its_own_leaves_holds_to_the_server(options: OpenOptions) -> None:
+    with serving() as client, mnemic.open(str(client.base_url), **options) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea", id="tea")
+        hold = alice.hold("case 4711")
+        assert alice.holds() == [hold]
+        for call in (alice.erase, lambda: alice.forget("tea")):
+            with pytest.raises(HeldError, match="case 4711"):
+                call()
+        assert alice.release(hold) == hold
+        assert alice.forget("tea").deleted == 1

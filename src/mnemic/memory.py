@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
-from .features.erasure import Erasing, compact
+from .features.erasure import Erasing
 from .features.export import Exported, FileOrPath
 from .features.holds import release_ended
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
+from .features.purging import compact
 from .features.redaction_scan import RedactionScan, Scanned
 from .layers.audit import AuditLayer
 from .layers.audit_chain import ChainLayer, continuable
@@ -143,7 +144,7 @@ class AsyncMemory:
         self._redact = None if redact is None else RedactLayer(kept, redact)
         redacted = self._redact or kept
         # The holds of a store on a server are kept, and obeyed, there.
-        held = redacted if isinstance(self._index, ServedLayer) else HoldLayer(redacted)
+        held = redacted if Capability.SEARCH in store.capabilities else HoldLayer(redacted)
         self._audit = None if chain is None else AuditLayer(held, chain, audit, trail)
         outermost = self._audit or held
         outermost.origin = Origin(url)

@@ -144,13 +144,21 @@ def _signing(store: Store) -> StoreSigning | None:
     return next((one.signing for one in layers_of(store) if isinstance(one, Layer) and one.signing), None)
 
 
+async def check_signing(store: Store) -> None:
+    """Raise UnreadableStoreError if the keys that sign certificates are damaged."""
+    if (signing := _signing(store)) is not None:
+        await signing.keys()
+
+
 async def signed(store: Store, certificate: ErasureCertificate) -> ErasureCertificate:
     """Return a certificate with a signature; without one if the store can keep no key, or the extra is missing."""
-    if (signing := _signing(store)) is None:
+    signing = _signing(store)
+    key = None if signing is None else await signing.find()
+    if key is None:
         return certificate
     try:
-        document = (await signing.key()).sign(certificate.to_dict())
-    except (MissingExtraError, InvalidValueError):
+        document = key.sign(certificate.to_dict())
+    except MissingExtraError:
         return certificate
     return replace(certificate, signature=document[SIGNATURE])
 

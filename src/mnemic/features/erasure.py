@@ -10,46 +10,23 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from msgspec.structs import replace
 
 from ..checks import check_callable, check_name, check_several, new_id
-from ..errors import DecryptionError, UnreadableStoreError
-from ..layers.audit import AuditLayer, actor_of
+from ..errors import HeldError
+from ..layers.audit import actor_of
 from ..layers.audit_names import NAMELESS, audit_layer, drop_names
 from ..layers.beside import open_beside
 from ..layers.hold import HoldLayer
-from ..layers.layer import Layer, layers_of
+from ..layers.index import CACHED_INDEXES
+from ..layers.layer import ConfiningLayer, Layer, layers_of
 from ..layers.redact import redacting
-from ..layers.restricted import RestrictedLayer, require, visible_root
-from ..records import (
-    ARCHIVED,
-    AUDIT_KIND,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FACT,
-    GUARD,
-    HISTORY,
-    JOURNAL,
-    KEPT,
-    LEASE,
-    MEMORY,
-    MESSAGE,
-    NOTE,
-    PROGRESS,
-    PRUNED,
-    SUMMARY,
-    TITLE,
-    UNLISTED,
-    VAULT,
-    VERSION,
-    Record,
-    ScopePath,
-)
-from ..store.protocol import Capability, Scrubbed, Store, Unreached, all_streams, scan_all, scrub
-from ..store.query import Purge, Put, Scan, StreamScan, Write
+from ..layers.restricted import RestrictedLayer, confined, require, unrestricted, visible_root
+from ..records import AUDIT_KIND, ERASURE_KIND, VERSION, Record, ScopePath
+from ..store.protocol import Capability, Scrubbed, Store, Unreached, all_streams, destroy, scan_all, scrub
+from ..store.query import Delete, Put, Scan, StreamScan, Write
 from ..store.registry import StoreURL
 from .certificate import (
     ErasedArchive,
@@ -58,32 +35,24 @@ from .certificate import (
     ErasureCertificate,
     InterruptedErasure,
     Verification,
+    check_signing,
     signed,
 )
 from .erasure_derived import DerivedErasure, Rebuild
+from .purging import ERASED, Streams, backend_of, purge, streams_of, total
 from .settings import forget_known
 
-INTERNAL = (*KEPT, EMBEDDER_KIND, ERASURE_KIND, VAULT, *UNLISTED)
-"""Kinds of internal records, which are not counted as records of the scope."""
-ERASED = (
-    MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, PRUNED, NOTE, FACT, GUARD, HISTORY, JOURNAL, PROGRESS, LEASE,
-    VAULT, *UNLISTED,
-)  # fmt: skip
-"""Kinds that are purged in each scope together, whether or not they were listed."""
 NAMED_ENTRIES = "entries of the audit log that had names"
 ROUNDS = 5
 """How often what others write meanwhile is erased as well; what they write after that stays."""
-
-Streams: TypeAlias = dict[ScopePath, Counter[str]]
-"""How many records of each kind a scope has."""
 
 
 @runtime_checkable
 class Erasing(Protocol):
     """A back-end that erases by itself: a server, which also has caches, layers and keys of its own."""
 
-    async def erase(self, scope: ScopePath, pseudonym: str | None, *, dry_run: bool) -> Any:
-        """Erase a scope; return the certificate as JSON."""
+    async def erase(self, scope: ScopePath, **options: Any) -> Any:
+        """Erase a scope with the options of `AsyncScope.erase`; return the certificate as JSON."""
         ...
 
 
@@ -105,8 +74,11 @@ class Erasure:
         self._store = store
         self._inner = store._below if isinstance(store, RestrictedLayer) else store
         """The store for derived records, of which a restricted memory can see some."""
-        self._unlogged = next(one for one in layers_of(self._inner) if not isinstance(one, AuditLayer))
-        """The store for the record of this erasure."""
+        audited = audit_layer(store)
+        self._unlogged = ConfiningLayer(
+            unrestricted(store) if audited is None else audited._below, lambda: confined(store)
+        )
+        """The store for the record of this erasure, which the audit log does not name."""
         reached = store.reach(scope) if isinstance(store, RestrictedLayer) else scope
         self._reached = reached is not None
         self._scope = reached or scope
@@ -136,7 +108,7 @@ class Erasure:
         if not self._reached:
             return self._finished({}, [], [], dry_run=True, id="")
         if (backend := _erasing(self._store)) is not None and not self._archives:
-            return ErasureCertificate.from_dict(await backend.erase(self._scope, self._pseudonym, dry_run=True))
+            return await self._ask(backend, dry_run=True)
         await self._check_holds()
         async with AsyncExitStack() as stack:
             opened = await self._open_archives(stack)
@@ -152,11 +124,13 @@ class Erasure:
     async def run(self) -> ErasureCertificate:
         """Erase; return the signed certificate.
 
-        Raises, before anything is changed, HeldError under a legal hold, and for an archive that cannot be opened.
+        Raises, before anything is changed, HeldError under a legal hold, and for an archive that cannot be opened, or a
+        signing key that cannot be read.
         """
         require(self._store, "erase")
         if not self._reached:
             return self._finished({}, [], [])
+        await check_signing(self._store)
         async with AsyncExitStack() as stack:
             archives = await self._open_archives(stack)
             if (backend := _erasing(self._store)) is not None:
@@ -171,7 +145,7 @@ class Erasure:
         erased = await self._purge()
         archives = [await self._erase_archive(url, archive) for url, archive in opened.items()]
         forget_known(scope)
-        done = await scrub(store, scope)
+        done = await destroy(store, scope)
         # What others wrote until a data key was destroyed cannot be read, and is erased as well.
         for at, counts in (await self._purge()).items():
             erased.setdefault(at, Counter()).update(counts)
@@ -179,7 +153,7 @@ class Erasure:
             await self._unlogged.write(Write((Put(self._mark),)))  # again, since it goes with its data key
         done.add(NAMED_ENTRIES, await self._drop_audit_names())
         await self._end()
-        self._unreached += (await scrub(store, scope)).unreached
+        self._unreached += [*done.unreached, *(await scrub(store)).unreached]
         verified = await self._verify()
         self._name_outside()
         made = self._finished(erased, elsewhere, archives, done, interrupted=interrupted, verified=verified)
@@ -189,18 +163,20 @@ class Erasure:
         """Have a server erase; it looks where this process cannot, and this one in what the server cannot read."""
         elsewhere: list[tuple[Record, str]] = []
         if self._rebuild is not None:
-            await backend.erase(self._scope, self._pseudonym, dry_run=True)  # raises under a hold
+            await self._check_holds()
             elsewhere = await self._derived.run()
-        there = ErasureCertificate.from_dict(await backend.erase(self._scope, self._pseudonym, dry_run=False))
+        there = await self._ask(backend, dry_run=False)
         if self._rebuild is None:
             elsewhere = await self._derived.run()
         archives = [await self._erase_archive(url, archive) for url, archive in opened.items()]
         forget_known(self._scope)
-        done = await scrub(self._store, self._scope)
+        done = await destroy(self._store, self._scope)
+        self._unreached += [*done.unreached, *(await scrub(self._store)).unreached]
         here = self._finished({}, elsewhere, archives, done)
         vault = await self._verify_vault()
-        if not (archives or here.derived or here.unreached or vault):
-            return there
+        unreached = [one for one in here.unreached if one not in there.unreached]
+        if not (archives or here.derived or unreached or vault or done.removed.keys() - {CACHED_INDEXES}):
+            return there  # with the signature of the server
         made = replace(
             there,
             finished=here.finished,
@@ -208,7 +184,7 @@ class Erasure:
             archives=here.archives,
             removed=dict(Counter(there.removed) + Counter(here.removed)),
             verified=there.verified + vault,
-            unreached=there.unreached + [one for one in here.unreached if one not in there.unreached],
+            unreached=there.unreached + unreached,
             signature=None,
         )
         return await signed(self._store, made)
@@ -220,12 +196,18 @@ class Erasure:
             stack.push_async_callback(opened[url].close)
         return opened
 
+    async def _ask(self, backend: Erasing, *, dry_run: bool) -> ErasureCertificate:
+        """Have a server erase, or count."""
+        options = {"pseudonym": self._pseudonym, "names": self._names, "keep_audit_names": self._keep_audit_names}
+        return ErasureCertificate.from_dict(await backend.erase(self._scope, dry_run=dry_run, **options))
+
     async def _check_holds(self) -> None:
+        if isinstance(backend := backend_of(self._store), Erasing):
+            await self._ask(backend, dry_run=True)  # a server has the holds, and raises under one
         for layer in layers_of(self._store):
             if isinstance(layer, HoldLayer):
-                for hold in await layer.active(fresh=True):
-                    if hold.touches(self._scope):
-                        raise hold.seen_from(visible_root(self._store)).error(f"scope {self._scope.path!r}")
+                with confined(self._store):
+                    await layer.refuse_held(self._scope)
 
     async def _interrupted(self) -> list[InterruptedErasure]:
         """Return the erasures that began earlier and did not finish."""
@@ -233,17 +215,26 @@ class Erasure:
             return []
         scan = Scan(scope=self._scope, kinds=(ERASURE_KIND,), below=True)
         # From the back-end, since the data key of the records may be destroyed already.
-        return [_interrupted(record) async for record in scan_all(_backend(self._store), scan)]
+        return [_interrupted(record) async for record in scan_all(backend_of(self._store), scan)]
 
     async def _begin(self) -> list[InterruptedErasure]:
-        """Record that an erasure has begun; return those that began earlier and did not finish."""
+        """Record that an erasure has begun; return those that began earlier and did not finish.
+
+        Whoever sets a hold looks for that record after the hold is stored, as this looks for holds after the record is:
+        of an erasure and a hold that begin at once, at least one is refused.
+        """
         before = await self._interrupted()
         found = await streams_of(self._store, self._scope)
         if self._records and (found or before):
             self._mark = Record(
-                self._scope, ERASURE_KIND, self._certificate.id, weight=_total(found), created=self._certificate.started
+                self._scope, ERASURE_KIND, self._certificate.id, weight=total(found), created=self._certificate.started
             )
             await self._unlogged.write(Write((Put(self._mark),)))
+            try:
+                await self._check_holds()
+            except HeldError:
+                await self._unlogged.write(Write((Delete(self._mark.ref),)))
+                raise
         return before
 
     async def _end(self) -> None:
@@ -267,29 +258,30 @@ class Erasure:
 
     async def _erase_archive(self, url: str, archive: Store) -> ErasedArchive:
         erased = await Erasure(archive, self._scope)._purge()
-        self._unreached += (await scrub(archive, self._scope)).unreached
+        self._unreached += (await destroy(archive, self._scope)).unreached
+        self._unreached += (await scrub(archive)).unreached
         return _archived(url, erased)
 
     async def _verify(self) -> list[Verification]:
         """Search the store again, in every layer, for what should be gone."""
-        places = {"memory": self._store, "back-end": _backend(self._store)}
-        checks = []
-        for place, store in places.items():
-            left = await streams_of(store, self._scope, empty=True)
-            checks.append(Verification(place=place, time=self._store.clock(), records=sum(map(len, left.values()))))
-        checks += await self._verify_vault()
-        if any(check.records for check in checks):
-            what = "records that others wrote during the erasure"
-            self._unreached.append(Unreached(what=what, until="until they are erased", finish="erase again"))
-        return checks
+        places = {"memory": self._store, "back-end": backend_of(self._store)}
+        return [await self._verify_in(place, store) for place, store in places.items()] + await self._verify_vault()
 
     async def _verify_vault(self) -> list[Verification]:
         """Search the vault of redaction, if that is in another store."""
         layer = redacting(self._store)
         if layer is None or layer.separate is None:
             return []
-        left = await streams_of(layer.separate, self._scope, empty=True)
-        return [Verification(place="vault", time=self._store.clock(), records=sum(map(len, left.values())))]
+        return [await self._verify_in("vault", layer.separate)]
+
+    async def _verify_in(self, place: str, store: Store) -> Verification:
+        left = await streams_of(store, self._scope, empty=True)
+        what = "records that others wrote during the erasure"
+        found = Unreached(what=what, until="until they are erased", finish="erase again")
+        if left and found not in self._unreached:
+            self._unreached.append(found)
+        records = sum(counts.total() for counts in left.values())
+        return Verification(place=place, time=self._store.clock(), records=records)
 
     async def _named_entries(self) -> int:
         """Return how many entries of the audit log are in logs that have the name of the scope."""
@@ -303,18 +295,13 @@ class Erasure:
         """Remove names from the audit log, which needs the right "admin"; return how many entries had some."""
         if self._keep_audit_names:
             return 0
-        needs = None
-        if audit_layer(self._store) is None:
-            logged = StreamScan(scope=self._scope, kinds=(AUDIT_KIND,))
-            needs = "a memory that is opened with audit" if (await self._unlogged.streams(logged)).items else ""
-        elif isinstance(self._store, RestrictedLayer) and "admin" not in self._store.rights:
-            needs = "the right 'admin'"
-        if needs:
-            left = Unreached(what="names in the audit log", until="until they are erased", finish=f"erase with {needs}")
+        if (lacks := await self._lacks_for_names()) is not None:
+            left = Unreached(what="names in the audit log", until="until they are erased", finish=f"erase with {lacks}")
             self._unreached.append(left)
-        if needs is not None:
             return 0
-        dropped = await drop_names(self._inner, self._scope, self._names, certificate=self._certificate.id)
+        dropped = await drop_names(
+            self._inner, self._scope, self._names, visible_root(self._store), certificate=self._certificate.id
+        )
         for one in dropped.damaged:
             where = "" if self._pseudonym is not None else f" of {one.scope.path or 'the register of logs'}"
             what = f"entry {one.number}{where} in the audit log, which cannot be read"
@@ -327,10 +314,18 @@ class Erasure:
             self._unreached.append(Unreached(what=what, until="until it is removed", finish=finish))
         return dropped.entries
 
+    async def _lacks_for_names(self) -> str | None:
+        """Return what this memory lacks to remove the names that are in the audit log."""
+        if audit_layer(self._store) is None:
+            logged = await self._unlogged.streams(StreamScan(scope=self._scope, kinds=(AUDIT_KIND,)))
+            return "a memory that is opened with audit" if logged.items else None
+        restricted = isinstance(self._store, RestrictedLayer) and "admin" not in self._store.rights
+        return "the right 'admin'" if restricted else None
+
     def _name_outside(self) -> None:
         """Name what a restricted memory cannot look at."""
-        if (root := visible_root(self._store)).path:
-            what = f"records outside of {self._name if self._pseudonym is not None else root.path} that were derived"
+        if visible_root(self._store).path:
+            what = "records derived from the erased data that a restricted memory does not see"
             finish = "erase with a memory that is not restricted"
             self._unreached.append(Unreached(what=what, until="until they are erased", finish=finish))
 
@@ -352,7 +347,7 @@ class Erasure:
         return replace(
             self._certificate,
             finished=self._store.clock(),
-            records=_total(erased),
+            records=total(erased),
             erased=[ErasedStream(scope=scope, kind=kind, records=n) for (scope, kind), n in sorted(counts.items())],
             derived=[
                 ErasedDerivation(scope=scope, kind=kind, dropped=did["dropped"], rebuilt=did["rebuilt"])
@@ -365,60 +360,18 @@ class Erasure:
         )
 
 
-async def streams_of(store: Store, scope: ScopePath, *, empty: bool = False) -> Streams:
-    """Return how many records of each kind there are, by scope, without those that are kept."""
-    try:
-        return await _streams_of(store, scope, empty)
-    except (DecryptionError, UnreadableStoreError):  # the settings of a session, which are not needed
-        return await _streams_of(_backend(store), scope, empty)
-
-
-async def _streams_of(store: Store, scope: ScopePath, empty: bool) -> Streams:
-    found: Streams = {}
-    for kinds in ((), UNLISTED):
-        async for stream in all_streams(store, StreamScan(scope=scope, kinds=kinds, empty=empty)):
-            if stream.kind not in (*KEPT, ENCRYPTION_KIND, ERASURE_KIND):
-                found.setdefault(stream.scope, Counter())[stream.kind] = stream.count
-    return found
-
-
-async def purge(store: Store, scope: ScopePath, kinds: set[str], *, expired_only: bool = False) -> Counter[str]:
-    """Delete streams of a scope, or what has expired in them, all or none; return how many records of each.
-
-    With VERSION among them, no earlier versions of the records are kept.
-    """
-    ops = tuple(Purge(scope, kind, (), expired_only, drop=not expired_only) for kind in sorted(kinds))
-    outcomes = await store.write(Write(ops))
-    return Counter({op.kind: outcome.count for op, outcome in zip(ops, outcomes, strict=True)})
-
-
-async def compact(store: Store, scope: ScopePath) -> int:
-    """Delete what has expired in a scope and below; return how many records."""
-    found = await streams_of(store, scope, empty=True)
-    return _total({at: await purge(store, at, set(kinds), expired_only=True) for at, kinds in found.items()})
-
-
 def _erasing(store: Store) -> Erasing | None:
     """Return the back-end if it erases by itself, for a caller who may use all of it."""
-    backend = _backend(store)
+    backend = backend_of(store)
     return backend if isinstance(backend, Erasing) and not isinstance(store, RestrictedLayer) else None
-
-
-def _backend(store: Store) -> Store:
-    *_, backend = layers_of(store)
-    return backend
 
 
 def _url(store: Store) -> str:
     return next((one.origin.id for one in layers_of(store) if isinstance(one, Layer) and one.origin.id), "")
 
 
-def _total(streams: Streams) -> int:
-    return sum(n for kinds in streams.values() for kind, n in kinds.items() if kind not in INTERNAL)
-
-
 def _archived(url: str, streams: Streams) -> ErasedArchive:
-    return ErasedArchive(store=str(StoreURL.parse(url)), records=_total(streams))
+    return ErasedArchive(store=str(StoreURL.parse(url)), records=total(streams))
 
 
 def _interrupted(record: Record) -> InterruptedErasure:

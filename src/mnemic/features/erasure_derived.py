@@ -7,12 +7,13 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from ..errors import ConflictError, DecryptionError, HeldError, UnreadableStoreError
+from ..errors import ConflictError, DecryptionError, HeldError, StorePermissionError, UnreadableStoreError
 from ..event_loop import call
 from ..layers.history import HistoryLayer
+from ..layers.hold import HoldLayer
 from ..layers.layer import layers_of
 from ..messages import Message, decode
-from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, SUMMARY, VAULT, VERSION, Record, Ref, ScopePath
+from ..records import ARCHIVED, MEMORY, MESSAGE, NOTE, SUMMARY, VAULT, VERSION, Record, Ref, ScopePath
 from ..redaction.redactor import tokens_in
 from ..store.codec import encode_record
 from ..store.protocol import Capability, Store, Unreached, scan_all
@@ -24,6 +25,8 @@ Rebuild: TypeAlias = Callable[[list[Message]], Awaitable[str] | str]
 
 SOURCES = (MESSAGE, ARCHIVED, SUMMARY, MEMORY, NOTE)
 """Kinds that a scope, named as a source, stands for."""
+REBUILT = (MEMORY, SUMMARY)
+"""Kinds that can be rebuilt: those that are a text and nothing else."""
 MOST_NAMED = 100
 """How many damaged records are named one by one."""
 
@@ -79,12 +82,13 @@ class DerivedErasure:
             return Delete(record.ref, record.version), "dropped"
         messages = [decode(one) if one.kind in (MESSAGE, ARCHIVED) else Message("user", one.text) for one in sources]
         text = await call(self._rebuild, messages)
-        meta = self._derivations.without_sources(record.meta)
-        return Put(replace(record, text=text, meta=meta, derived={}), record.version), "rebuilt"
+        record = self._derivations.without_sources(record)
+        data = record.data if record.kind == SUMMARY else None  # of a memory, it may have earlier texts
+        return Put(replace(record, text=text, title=None, data=data, derived={}), record.version), "rebuilt"
 
     async def _sources(self, record: Record) -> list[Record]:
         """Return the records from which a derived one can be rebuilt; none if it must be dropped."""
-        if self._rebuild is None or record.kind == FACT:
+        if self._rebuild is None or record.kind not in REBUILT:
             return []
         found: dict[Ref, Record] = {}
         for source in self._derivations.remaining(record):
@@ -99,7 +103,9 @@ class DerivedErasure:
     async def _drop_versions(self) -> None:
         """Delete the earlier versions, in other scopes, of what was derived from the scope."""
         kept = next((one for one in layers_of(self._store) if isinstance(one, HistoryLayer)), None)
+        held = next((one for one in layers_of(self._store) if isinstance(one, HoldLayer)), None)
         store = self._store if kept is None else kept._below
+        left: dict[ScopePath, StorePermissionError] = {}
         async for version in self._derivations.readable(store, self._root, (VERSION,)):
             try:
                 concerned = self._derivations.concerns_version(version)
@@ -107,7 +113,16 @@ class DerivedErasure:
                 self._derivations.damaged[f"a version in {version.scope.path!r}: {error}"] = error
             else:
                 if concerned:
-                    await store.write(Write((Delete(version.ref),)))
+                    try:
+                        if held is not None:  # which is above the history
+                            await held.check((Delete(version.ref),))
+                        await store.write(Write((Delete(version.ref),)))
+                    except StorePermissionError as error:  # HeldError, or a server's that lets nobody delete them
+                        left[version.scope] = error
+        for scope, reason in left.items():
+            what = f"earlier versions in {scope.path!r} of what was derived from the erased data: {reason}"
+            until = "until the hold is released" if isinstance(reason, HeldError) else "until they expire"
+            self._left.append(Unreached(what=what, until=until, finish="erase again"))
 
     async def _drop_values(self, dropped: list[Record]) -> None:
         """Delete the values in the vault behind the hashes of these records that no other record of a scope has."""

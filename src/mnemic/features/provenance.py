@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import DecryptionError, InvalidValueError, UnreadableStoreError
 from ..records import FACT, HISTORY, JOURNAL, MEMORY, NOTE, PRUNED, SUMMARY, TITLE, Record, Ref, ScopePath
@@ -106,14 +107,19 @@ class Derivations(Struct):
         path = source.scope if isinstance(source, Ref) else source
         return not self.scope.holds(path) and source not in self.found
 
-    def without_sources(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return metadata that names only the sources that stay."""
+    def without_sources(self, record: Record) -> Record:
+        """Return a record that names only the sources that stay."""
         left = [
             [path.path, kind, key] if kind else path.path
-            for path, kind, key in sources_of(meta)
+            for path, kind, key in sources_of(record.meta)
             if self.stays(Ref(path, kind, key) if kind else path)
         ]
-        return {**{name: value for name, value in meta.items() if name != "written_by"}, "sources": left}
+        dropped = {"written_by"} | ({"session"} if self._within(record.meta.get("session")) else set())
+        meta = {name: value for name, value in record.meta.items() if name not in dropped}
+        labels = dict(record.labels)
+        if self._is_source(record.scope, labels.get("source")):
+            del labels["source"]
+        return replace(record, meta={**meta, "sources": left}, labels=labels)
 
     def _changed(self, scope: ScopePath, change: Any) -> bool:
         if Ref(scope, _get(change, "kind") or "", _get(change, "key") or "") in self.found:
@@ -122,8 +128,7 @@ class Derivations(Struct):
         return isinstance(before, dict) and self._derived(scope, before.get("labels") or {}, before.get("meta") or {})
 
     def _derived(self, scope: ScopePath, labels: Mapping[str, str], meta: Mapping[str, Any]) -> bool:
-        source = labels.get("source")
-        if self._within(source) or (source and Ref(scope, MEMORY, source) in self.found):
+        if self._is_source(scope, labels.get("source")):
             return True
         if self._within(meta.get("session")) or self._within(_get(meta.get("written_by"), "scope")):
             return True
@@ -131,6 +136,10 @@ class Derivations(Struct):
             self.scope.holds(path) or (kind and Ref(path, kind, key) in self.found)
             for path, kind, key in sources_of(meta)
         )
+
+    def _is_source(self, scope: ScopePath, source: str | None) -> bool:
+        """Return whether the `source=` of a record is the scope, or a record that was derived from it."""
+        return self._within(source) or (source is not None and Ref(scope, MEMORY, source) in self.found)
 
     def _within(self, path: Any) -> bool:
         """Return whether a value is the path of the scope, or of something below it."""

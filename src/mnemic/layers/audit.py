@@ -156,10 +156,9 @@ class AuditLayer(Layer):
         page = await self._below.streams(scan)
         return Page(tuple(stream for stream in page.items if stream.kind not in HIDDEN), page.cursor)
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        done = await super().scrub(scope, finish=finish)
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        done = await super().scrub(finish=finish)
         if self.separate is not None:
-            # Its data keys are not those of the scope: what was done is kept.
             done.unreached += (await scrub(self.separate, finish=finish)).unreached
         return done
 

@@ -55,13 +55,19 @@ class DroppedNames(Struct, frozen=True):
 
 
 async def drop_names(
-    store: Store, scope: ScopePath, names: Sequence[str] = (), certificate: str | None = None
+    store: Store,
+    scope: ScopePath,
+    names: Sequence[str] = (),
+    root: ScopePath | None = None,
+    *,
+    certificate: str | None = None,
 ) -> DroppedNames:
     """Remove the names in the audit log of a scope and below.
 
-    Entries of other scopes lose their names if their actor, session or address is one of `names`. `certificate` is the
-    id of the certificate of the erasure, which the register notes. Who erases is named by an entry that is added after
-    the others. A log with a damaged entry, or without a head, stays in its scope. Does nothing without an audit log.
+    Entries of other scopes, at `root` and below, lose their names if their actor, session or address is one of `names`.
+    `certificate` is the id of the certificate of the erasure, which the register notes. Who erases is named by an entry
+    that is added after the others. A log with a damaged entry, or without a head, stays in its scope. Does nothing
+    without an audit log.
     """
     layer = audit_layer(store)
     if layer is None:
@@ -74,7 +80,7 @@ async def drop_names(
         if not stream.scope.name.startswith(NAMELESS):
             await erasure.move(stream, scope)
     if given:
-        await erasure.elsewhere(given)
+        await erasure.elsewhere(given, root or ScopePath())
     return DroppedNames(erasure.erased, erasure.damaged, erasure.headless)
 
 
@@ -135,9 +141,9 @@ class _NameErasure:
         if head.number == head.begun:
             await self._forget_scope(head)  # the register has noted the chain a second time
 
-    async def elsewhere(self, names: Sequence[str]) -> None:
-        """Remove the names of entries in other chains, in their place."""
-        streams = StreamScan(scope=ScopePath(), kinds=(AUDIT_KIND,))
+    async def elsewhere(self, names: Sequence[str], root: ScopePath) -> None:
+        """Remove the names of entries in other chains at a scope and below, in their place."""
+        streams = StreamScan(scope=root, kinds=(AUDIT_KIND,))
         for stream in [stream async for stream in all_streams(self._chain, streams)]:
             found: dict[str, Record] = {}
             where = [Condition(f"data.{name}", "in", tuple(names)) for name in NAMED_BY]

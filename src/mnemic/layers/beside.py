@@ -143,8 +143,11 @@ class _PortalStore(Layer):
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         return self._portal.run(self._below.streams(scan))
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        return self._portal.run(super().scrub(scope, finish=finish))
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        return self._portal.run(super().scrub(finish=finish))
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        return self._portal.run(super().destroy(scope))
 
     async def close(self) -> None:
         self._portal.run(self._below.close())

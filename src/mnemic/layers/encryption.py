@@ -33,6 +33,8 @@ from .layer import Layer, filtered_scan
 from .master_key import EncryptionKeys, MasterKeys, encryption_of
 from .store_embedder import EMBEDDER_REF
 
+DATA_KEYS = "data keys"
+"""How an erasure names the data keys that it has destroyed, one for each subject."""
 MANY_RECORDS, MANY_CHARACTERS = 256, 500_000
 """From how many records or characters the work runs in a thread instead of blocking the event loop."""
 
@@ -346,17 +348,17 @@ class EncryptLayer(Layer):
 
     # ------------------------------------------------------------ keys
 
-    async def destroy(self, scope: ScopePath) -> int:
-        """Destroy the data keys of a scope and those below it; return how many subjects have lost theirs.
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        """Destroy the data keys of a scope and those below it, so that no copy of its records can be read.
 
         It is for an erasure, which calls it after it has purged the scope; records that others wrote in between, with
         the destroyed key, are deleted here. From then on nothing that was encrypted with it can be read anywhere,
         and is treated as absent; other processes go on with a new key, and lose nothing that they write. A scope
-        below the level of subjects shares the key of its subject: nothing is destroyed then, and 0 returned.
+        below the level of subjects shares the key of its subject: nothing is destroyed then.
         """
         metadata = await self._records.load(again=True)
         if metadata is None:
-            return 0
+            return await super().destroy(scope)
         depth = len(scope.segments)
         subjects: list[str] = []
         if depth == metadata.fixed.level:
@@ -370,13 +372,8 @@ class EncryptLayer(Layer):
             from .key_rotation import delete_unreadable
 
             await delete_unreadable(self._below, self._records, scope)
-        return sum(destroyed)
-
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        """Destroy the data keys of an erased scope, so that no copy of its records can be read."""
-        destroyed = 0 if scope is None else await self.destroy(scope)
-        done = await super().scrub(scope, finish=finish)
-        done.add("data keys", destroyed)
+        done = await super().destroy(scope)
+        done.add(DATA_KEYS, sum(destroyed))
         return done
 
     async def drop_fences(self, scope: ScopePath) -> None:

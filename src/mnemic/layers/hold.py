@@ -22,6 +22,7 @@ from ..errors import HeldError
 from ..event_loop import pause
 from ..records import (
     ARCHIVED,
+    ERASURE_KIND,
     FACT,
     GUARD,
     HOLD_KIND,
@@ -36,7 +37,7 @@ from ..records import (
     Value,
 )
 from ..store.confinement import confinement
-from ..store.protocol import Capability, Store, scan_all
+from ..store.protocol import Capability, Scrubbed, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
 from .history import HistoryLayer
 from .layer import Layer, layers_of, whole_store
@@ -44,7 +45,7 @@ from .versions import EXPIRY, UNDER_HOLD
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
-TECHNICAL = (GUARD, HOLD_KIND, LEASE, ONCE_KIND)
+TECHNICAL = (ERASURE_KIND, GUARD, HOLD_KIND, LEASE, ONCE_KIND)
 """Kinds that hold nothing about anyone, and may be deleted under a hold."""
 SAME = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE, MEMORY: PRUNED, PRUNED: MEMORY}
 """Kinds between which a record may be moved under a hold."""
@@ -127,6 +128,16 @@ class HoldLayer(Layer):
             self._read_at = float("-inf")
         return outcomes
 
+    async def refuse_held(self, scope: ScopePath) -> None:
+        """Raise HeldError if a scope, or something below it, is under a hold."""
+        for hold in await self.active(fresh=True):
+            if hold.touches(scope):
+                raise hold.seen_from(confinement()).error(f"scope {scope.path!r}")
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        await self.refuse_held(scope)
+        return await super().destroy(scope)
+
     async def _write_held(self, write: Write, hold: Hold) -> list[Outcome]:
         await self._check(write.ops, hold)
         ops: list[Op] = []
@@ -149,6 +160,12 @@ class HoldLayer(Layer):
             _within(op, outcome) if isinstance(op, Limit) else outcome
             for op, outcome in zip(write.ops, outcomes, strict=False)
         ]
+
+    async def check(self, ops: Sequence[Op]) -> None:
+        """Raise HeldError if a hold forbids operations, all in one scope."""
+        hold = next((hold for hold in await self.active() if hold.covers(place_of(ops[0])[0])), None)
+        if hold is not None:
+            await self._check(ops, hold.seen_from(confinement()))
 
     async def _check(self, ops: Sequence[Op], hold: Hold) -> None:
         """Raise HeldError if operations delete something that they do not put again."""

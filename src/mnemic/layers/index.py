@@ -53,6 +53,8 @@ Result = TypeVar("Result")
 
 SIZE_SECONDS = 60.0
 """How many seconds the size of a scope is cached."""
+CACHED_INDEXES = "cached indexes"
+"""How an erasure names the indexes that it has dropped from the memory of this process."""
 
 
 class IndexLayer(Layer, ForkAware):
@@ -206,16 +208,21 @@ class IndexLayer(Layer, ForkAware):
             await self._remote.reset()
         return count
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
         """Drop the cached indexes of an erased scope, and whatever a companion index still has of it."""
-        indexes = streams = 0
-        if scope is not None:
-            indexes = self._cache.drop(scope)
-            self._uses = {ref: use for ref, use in self._uses.items() if not scope.holds(ref.scope)}
-            self._sizes = {path: size for path, size in self._sizes.items() if not scope.holds(path)}
-            if self._remote is not None:
-                streams = await self._remote.erase(scope, await self._embedder.builder())
-        done = await super().scrub(scope, finish=finish)
+        indexes, streams = self._cache.drop(scope), 0
+        self._uses = {ref: use for ref, use in self._uses.items() if not scope.holds(ref.scope)}
+        self._sizes = {path: size for path, size in self._sizes.items() if not scope.holds(path)}
+        if self._remote is not None:
+            streams = await self._remote.erase(scope, await self._embedder.builder())
+        done = await super().destroy(scope)
+        done.add(CACHED_INDEXES, indexes)
+        done.add("streams of a companion index", streams)
+        return done
+
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        """Name the deleted vectors in the files of a companion index; with `finish`, build it again."""
+        done = await super().scrub(finish=finish)
         if self._companion is not None and finish:
             done.add("texts indexed again", await self.reindex())
         elif self._companion is not None:
@@ -227,8 +234,6 @@ class IndexLayer(Layer, ForkAware):
                     finishable=True,
                 )
             )
-        done.add("cached indexes", indexes)
-        done.add("streams of a companion index", streams)
         return done
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..records import Match, Record, Ref, ScopePath, Stream
 from ..store.confinement import Confined, Unconfined
 from ..store.matching import to_cursor
-from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store, scrub
+from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store, destroy, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..telemetry.calls import UNKNOWN, Origin
 from .store_signing import StoreSigning
@@ -58,8 +58,11 @@ class Layer:
     async def search(self, search: Search) -> list[Match]:
         return await cast("SearchableStore", self._below).search(search)
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        return await scrub(self._below, scope, finish=finish)
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        return await scrub(self._below, finish=finish)
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        return await destroy(self._below, scope)
 
     async def close(self) -> None:
         await self._below.close()

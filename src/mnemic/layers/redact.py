@@ -26,6 +26,7 @@ from ..records import (
     ERASURE_KIND,
     FENCE_KIND,
     GUARD,
+    HOLD_KIND,
     LEASE,
     MESSAGE,
     ONCE_KIND,
@@ -40,7 +41,7 @@ from ..records import (
 from ..redaction.config import Redaction, covered_scopes, redactor_of
 from ..redaction.redactor import Redacted, Redactor
 from ..store.codec import decode_record, encode_record
-from ..store.protocol import Page, Scrubbed, Store, scrub
+from ..store.protocol import Page, Scrubbed, Store, destroy, scrub
 from ..store.query import (
     MAX_CHOICES,
     Condition,
@@ -64,8 +65,8 @@ from .vault import VaultStore, erase_values
 OpType = TypeVar("OpType", bound=Op)
 
 NOT_COVERED = frozenset(
-    (API_KEY_KIND, *AUDIT_KINDS, EMBEDDER_KIND, ENCRYPTION_KIND, ERASURE_KIND, FENCE_KIND, GUARD, LEASE)
-) | {ONCE_KIND, SIGNING_KIND, VAULT, VERSION}
+    (API_KEY_KIND, *AUDIT_KINDS, EMBEDDER_KIND, ENCRYPTION_KIND, ERASURE_KIND, FENCE_KIND, GUARD, HOLD_KIND)
+) | {LEASE, ONCE_KIND, SIGNING_KIND, VAULT, VERSION}
 """Kinds of internal records, which hold nothing that users write."""
 MERGED_FACTS = (
     'redaction would make one fact of several; hashes keep them apart: redact=Redaction(action="hash", key=…)'
@@ -242,13 +243,19 @@ class RedactLayer(Layer):
             return [replace(test, value=value) for value in values]
         return [Condition(test.field, "in", values)]
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        done = await super().scrub(scope, finish=finish)
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        done = await super().scrub(finish=finish)
         if self.separate is not None:
-            if scope is not None:
-                done.add("values in the vault", await erase_values(self.separate, scope))
-            vault = await scrub(self.separate, scope, finish=finish)
+            vault = await scrub(self.separate, finish=finish)
             done.unreached.extend(one for one in vault.unreached if one not in done.unreached)
+        return done
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        """Delete the values in a vault of its own, and the data keys there."""
+        done = await super().destroy(scope)
+        if self.separate is not None:
+            done.add("values in the vault", await erase_values(self.separate, scope))
+            await destroy(self.separate, scope)
         return done
 
     async def close(self) -> None:

@@ -143,9 +143,16 @@ class RestrictedLayer(Layer):
         """Return the items in the scope, which are all unless the store below made a mistake."""
         return tuple([item for item in items if self.scope.holds(item.scope)])
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         self.require("erase")
-        return await super().scrub(None if scope is None else self.reach(scope), finish=finish)
+        if finish:
+            require_whole(self, "finish")
+        return await super().scrub(finish=finish)
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        self.require("erase")
+        reached = self.reach(scope)
+        return Scrubbed() if reached is None else await super().destroy(reached)
 
     async def close(self) -> None:
         """Refuse further calls; the store below stays open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConflictError, InvalidValueError, StorePermissionError
-from ..records import SIGNING_KIND, Record, ScopePath
+from ..records import SIGNING_KIND, Record, ScopePath, unreadable
 from ..signing import SigningKey, SigningKeys, signing_keys
 from ..store.confinement import Unconfined
 from ..store.protocol import Store, scan_all
@@ -31,6 +31,12 @@ class StoreSigning:
 
         Raises InvalidValueError if no key was given and none can be kept, as on a server.
         """
+        if (key := await self.find()) is None:
+            raise InvalidValueError("no signing key can be kept in this store: pass signing_key")
+        return key
+
+    async def find(self) -> SigningKey | None:
+        """Return the key that signs, generated if there is none; None if none was given and none can be kept."""
         if not self._keys and not await self.keys():
             kept = SigningKey.generate()
             record = Record(ScopePath(), SIGNING_KIND, "first", data={"secret": kept.secret_text()})
@@ -39,15 +45,16 @@ class StoreSigning:
                     await self._store.write(Write((Put(record, 0),)))
             except ConflictError:
                 pass  # another process was faster
-            except StorePermissionError as error:
-                raise InvalidValueError(
-                    f"no signing key can be kept in this store: pass signing_key ({error})"
-                ) from None
+            except StorePermissionError:
+                return None
             await self.keys()
         return self._keys[0]
 
     async def keys(self) -> list[SigningKey]:
-        """Return all keys, the signing one first; none if the store has none yet."""
+        """Return all keys, the signing one first; none if the store has none yet.
+
+        Raises UnreadableStoreError for a damaged one.
+        """
         if not self._keys:
             scan = Scan(scope=ScopePath(), kinds=(SIGNING_KIND,))
             with Unconfined():
@@ -57,4 +64,7 @@ class StoreSigning:
 
 def _kept(record: Record) -> SigningKey:
     data: Any = record.data
-    return SigningKey(data["secret"])
+    try:
+        return SigningKey(data["secret"])
+    except (InvalidValueError, KeyError, TypeError) as error:
+        raise unreadable(record, error) from None

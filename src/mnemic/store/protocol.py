@@ -15,8 +15,9 @@ from ..records import Match, Record, Ref, ScopePath, Stream, StreamName, Value
 from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
-    "Capability", "Companion", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbed", "Scrubbing",
-    "SearchableStore", "Store", "Unreached", "all_streams", "is_empty", "scan_all", "scan_pages", "scrub",
+    "Capability", "Companion", "Destroying", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbed",
+    "Scrubbing", "SearchableStore", "Store", "Unreached", "all_streams", "destroy", "is_empty", "scan_all",
+    "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -124,20 +125,37 @@ class Scrubbed(Struct, kw_only=True):
 
 @runtime_checkable
 class Scrubbing(Protocol):
-    """A store or layer that keeps copies of records: caches, indexes, keys, write-ahead logs."""
+    """A store or layer in whose files and logs deleted data remains for a while."""
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Make deleted data unreadable; return what was removed, and what remains.
 
-        `scope` was erased, with everything below it: layers drop whatever they keep about it. With `finish`, also do
-        what may take long or lock the store.
+        With `finish`, also do what may take long or lock the store.
         """
         ...
 
 
-async def scrub(store: Store, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-    """Make deleted data in the caches, indexes and files of a store unreadable; return what remains."""
-    return await store.scrub(scope, finish=finish) if isinstance(store, Scrubbing) else Scrubbed()
+async def scrub(store: Store, *, finish: bool = False) -> Scrubbed:
+    """Make deleted data in the files and logs of a store unreadable; return what remains."""
+    return await store.scrub(finish=finish) if isinstance(store, Scrubbing) else Scrubbed()
+
+
+@runtime_checkable
+class Destroying(Protocol):
+    """A store or layer that keeps something about a scope besides its records: caches, vectors, keys."""
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        """Destroy it for a scope and everything below; return what was removed.
+
+        Without its keys, what is encrypted in the scope is lost: only an erasure calls this, after it has purged the
+        scope. Raises HeldError under a legal hold.
+        """
+        ...
+
+
+async def destroy(store: Store, scope: ScopePath) -> Scrubbed:
+    """Destroy what a store keeps about an erased scope besides records; return what was removed."""
+    return await store.destroy(scope) if isinstance(store, Destroying) else Scrubbed()
 
 
 async def scan_pages(store: Store, scan: Scan) -> AsyncGenerator[tuple[Record, ...], None]:

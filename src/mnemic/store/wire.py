@@ -15,7 +15,7 @@ from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
     "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "HistoryBegin",
-    "Outcomes", "Records", "Refs", "Scrub", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire",
+    "Outcomes", "Records", "Refs", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire",
     "problem_name", "to_wire",
 ]  # fmt: skip
 
@@ -123,13 +123,6 @@ class Records(Struct, frozen=True):
     """The records of the first refs, None for one that does not exist; at least one if there are refs."""
 
     records: tuple[Record | None, ...]
-
-
-class Scrub(Struct, frozen=True):
-    """Request to scrub: a scope that was erased, if any; `finish` also does what takes long."""
-
-    scope: str | None = None
-    finish: bool = False
 
 
 class Outcomes(Struct, frozen=True):

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ...checks import copy_json
 from ...errors import InvalidValueError, StoreError
 from ...event_loop import ForkAware, notify_on_fork
-from ...records import Record, ScopePath, StreamName
+from ...records import Record, StreamName
 from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Write, place_of
@@ -56,7 +56,7 @@ class AgentCoreStore(KeyValueStore):
 
     _engine: AgentCoreEngine
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Name what the service may have made of the conversations."""
         what = "long-term records that strategies of the AgentCore memory have extracted, if it has some"
         finish_by = "delete them with DeleteMemoryRecord, in the namespaces of the strategies"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from ...errors import TooLargeError, UnreadableStoreError
-from ...records import Record, ScopePath, StreamName
+from ...records import Record, StreamName
 from ...store.codec import decode_record_state
 from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.stream_state import Derived, Loaded, Needs, StreamChange, StreamState
@@ -38,7 +38,7 @@ class DynamoEngine:
         self._large: OrderedDict[tuple[StreamName, str], None] = OrderedDict()
         """Records known to have values outside their item."""
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Name what the service may keep."""
         return Scrubbed(
             unreached=[

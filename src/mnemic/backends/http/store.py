@@ -29,7 +29,7 @@ from ...store.query import (
     Write,
     place_of,
 )
-from ...store.wire import CLOCK_HEADER, PATH, Found, HistoryBegin, Outcomes, Records, Refs, Scrub, ServedStore, to_wire
+from ...store.wire import CLOCK_HEADER, PATH, Found, HistoryBegin, Outcomes, Records, Refs, ServedStore, to_wire
 from ...telemetry.calls import UNKNOWN, Origin
 from .client import HttpClient
 
@@ -118,14 +118,13 @@ class HttpStore:
         """Return from when on the server has all earlier versions; None if it keeps none."""
         return (await self._client.get(f"{PATH}/history", _begin)).since
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        asked = Scrub(None if scope is None else scope.path, finish)
-        return await self._client.write("scrub", asked, _scrubbed, self._headers(), has_id=True)
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        """Have the server scrub; what takes long is finished on the server itself."""
+        return await self._client.write("scrub", {}, _scrubbed, self._headers(), has_id=True)
 
-    async def erase(self, scope: ScopePath, pseudonym: str | None, *, dry_run: bool) -> Any:
+    async def erase(self, scope: ScopePath, **options: Any) -> Any:
         """Have the server erase a scope; return its certificate as JSON."""
-        asked = {"dry_run": dry_run, "pseudonym": pseudonym}
-        return await self._client.send("POST", _path("erase", scope), asked, _any, repeatable=True)
+        return await self._client.send("POST", _path("erase", scope), options, _any, repeatable=True)
 
     async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
         """Set a hold on the server; return it as JSON."""

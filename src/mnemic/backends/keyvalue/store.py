@@ -18,7 +18,7 @@ from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, Ref, ScopePath, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, in_reach, of_kinds, page_of, seen
 from ...store.planning import Plan, needs_of, plan_writes
-from ...store.protocol import Capability, Page, Scrubbed, Scrubbing
+from ...store.protocol import Capability, Destroying, Page, Scrubbed, Scrubbing
 from ...store.query import Condition, Expect, Outcome, Put, Scan, StreamScan, Write
 from ...store.retry import once_ref, retried, write_once
 from ...store.stream_state import Loaded, Needs, NeedsMoreError, StreamChange, StreamState
@@ -116,9 +116,13 @@ class KeyValueStore(ForkAware):
                 count, weight = count + 1, weight + record.weight
         return count, weight
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         self._check_open()
-        return await self._engine.scrub(scope, finish=finish) if isinstance(self._engine, Scrubbing) else Scrubbed()
+        return await self._engine.scrub(finish=finish) if isinstance(self._engine, Scrubbing) else Scrubbed()
+
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        self._check_open()
+        return await self._engine.destroy(scope) if isinstance(self._engine, Destroying) else Scrubbed()
 
     async def close(self) -> None:
         if not self._closed:

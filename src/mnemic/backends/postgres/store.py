@@ -120,7 +120,7 @@ class PostgresStore(SqlReads):
         self.index = PostgresIndex(self._client, self._moment, found[0][0], self._options.recall)
         self.capabilities: frozenset[Capability] = self.capabilities | {Capability.NEAREST}
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Name the dead rows; with `finish`, rewrite all tables without them, which locks each meanwhile."""
         done = Scrubbed()
         if finish:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...checks import shown
 from ...errors import StoreError, UnreadableStoreError
-from ...records import Record, ScopePath, StreamName, known_scope
+from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
@@ -122,7 +122,7 @@ class RedisEngine:
                 return found[: reach.limit]
             after = listed[-1]
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Name what the server may have written to its disk."""
         return Scrubbed(
             unreached=[

@@ -169,25 +169,21 @@ class S3Engine:
                 if item.key.rpartition("/")[2] not in used:
                     yield item.key, item.modified
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
-        """Drop what is cached of an erased scope; with `finish`, delete what interrupted writes have left behind."""
+    async def destroy(self, scope: ScopePath) -> Scrubbed:
+        """Drop what is cached of an erased scope, and name what interrupted writes have left behind there."""
+        manifest = self._keys.manifest(scope.path)
+        segments = self._keys.segment(manifest, "") if scope.path else self._keys.segments
+        done = Scrubbed()
+        done.add("cached objects", self._segments.drop_all(segments) + self._manifests.drop_all(manifest))
+        await self._name_unused(segments, done)
+        return done
+
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
+        """Name earlier versions, if the bucket keeps them; with `finish`, delete what interrupted writes have left."""
         done = Scrubbed()
         if finish:
             done.add("objects that no manifest names", await self.collect(HOUR))
-        prefix = self._keys.segments
-        if scope is not None:
-            manifest = self._keys.manifest(scope.path)
-            prefix = self._keys.segment(manifest, "") if scope.path else prefix
-            done.add("cached objects", self._segments.drop_all(prefix) + self._manifests.drop_all(manifest))
-        if left := len([key async for key, _ in self._unused(prefix)]):
-            done.unreached.append(
-                Unreached(
-                    what=f"{left:,} objects that interrupted writes have left below {prefix}",
-                    until="until they are an hour old, and collected",
-                    finish="mnemic erase --finish CERTIFICATE, an hour later",
-                    finishable=True,
-                )
-            )
+            await self._name_unused(self._keys.segments, done)
         if await self._bucket.versioned():
             done.unreached.append(
                 Unreached(
@@ -197,6 +193,17 @@ class S3Engine:
                 )
             )
         return done
+
+    async def _name_unused(self, prefix: str, done: Scrubbed) -> None:
+        if left := len([key async for key, _ in self._unused(prefix)]):
+            done.unreached.append(
+                Unreached(
+                    what=f"{left:,} objects that interrupted writes have left below {prefix}",
+                    until="until they are an hour old, and collected",
+                    finish="mnemic erase --finish CERTIFICATE, an hour later",
+                    finishable=True,
+                )
+            )
 
     async def close(self) -> None:
         await self._bucket.close()

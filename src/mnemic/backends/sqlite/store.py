@@ -18,7 +18,7 @@ from msgspec import Struct, json
 from ...checks import to_microseconds
 from ...errors import ClosedError, StoreBusyError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
-from ...records import ScopePath, now
+from ...records import now
 from ...store.codec import FIELDS, to_columns
 from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
@@ -93,7 +93,7 @@ class SqliteStore(SqlReads, ForkAware):
             return await self._queue.write(write)
         return await write_once(self, write, self._queue.write)
 
-    async def scrub(self, scope: ScopePath | None = None, *, finish: bool = False) -> Scrubbed:
+    async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Truncate the write-ahead log, which has deleted data; the file itself is overwritten when it is deleted."""
         try:
             await self._run(self._file.scrub)

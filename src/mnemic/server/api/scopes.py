@@ -61,10 +61,16 @@ class ForgetBody(Body):
 
 
 class EraseBody(Body):
-    """Whether records are only counted, and how the certificate names the scope."""
+    """Whether records are only counted, how the certificate names the scope, and which names the audit log keeps.
+
+    Entries of the log in other scopes that have one of `names` as their actor, session or address lose it as well. With
+    `keep_audit_names`, no name is removed from the log.
+    """
 
     dry_run: bool = False
     pseudonym: Name | None = None
+    names: Annotated[list[Name], Meta(max_length=1000)] = field(default_factory=list)
+    keep_audit_names: bool = False
 
 
 @endpoint(
@@ -126,7 +132,9 @@ async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
     The answer is a signed certificate, which names the scope by the `pseudonym`, if given. Its `unreached` says what
     remains, until when, and how it is finished. With `dry_run` it only counts.
     """
-    return await call.scope.erase(dry_run=body.dry_run, pseudonym=body.pseudonym)
+    return await call.scope.erase(
+        dry_run=body.dry_run, pseudonym=body.pseudonym, names=body.names, keep_audit_names=body.keep_audit_names
+    )
 
 
 @endpoint(

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ...errors import InvalidValueError
 from ...layers.history import history_since
 from ...layers.redact import refuse_clear
-from ...records import Record, ScopePath, Stream
+from ...records import Record, Stream
 from ...store.protocol import Page, Scrubbed, scrub
 from ...store.query import Outcome, StreamScan, Write
 from ...store.wire import (
@@ -32,7 +32,6 @@ from ...store.wire import (
     Outcomes,
     Records,
     Refs,
-    Scrub,
     ServedStore,
     WireScan,
     WireSearch,
@@ -189,11 +188,10 @@ async def describe_history(call: Call) -> Answer[HistoryBegin]:
 
 
 @endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,
-          example=Example(body={"scope": "acme/alice"}, answer={"removed": {}, "unreached": []}))  # fmt: skip
-async def scrub_store(call: Call, body: Scrub) -> Answer[Scrubbed]:
-    """After a scope was erased: what was deleted is overwritten in the files of stores that keep it for a while."""
-    scope = None if body.scope is None else ScopePath(body.scope)
-    return _answer(await scrub(call.store, scope, finish=body.finish))
+          example=Example(answer={"removed": {}, "unreached": []}))  # fmt: skip
+async def scrub_store(call: Call) -> Answer[Scrubbed]:
+    """What was deleted is overwritten in the files of stores that keep it for a while."""
+    return _answer(await scrub(call.store))
 
 
 class RecentWrites:

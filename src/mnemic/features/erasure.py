@@ -315,7 +315,7 @@ class Erasure:
         return dropped.entries
 
     async def _lacks_for_names(self) -> str | None:
-        """Return what this memory lacks to remove the names that are in the audit log."""
+        """Return the right or option that this memory lacks to remove the names in the audit log."""
         if audit_layer(self._store) is None:
             logged = await self._unlogged.streams(StreamScan(scope=self._scope, kinds=(AUDIT_KIND,)))
             return "a memory that is opened with audit" if logged.items else None

@@ -190,7 +190,7 @@ async def describe_history(call: Call) -> Answer[HistoryBegin]:
 @endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,
           example=Example(answer={"removed": {}, "unreached": []}))  # fmt: skip
 async def scrub_store(call: Call) -> Answer[Scrubbed]:
-    """What was deleted is overwritten in the files of stores that keep it for a while."""
+    """Deleted data is overwritten in the files of stores that keep it for a while."""
     return _answer(await scrub(call.store))
 
 

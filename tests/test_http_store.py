@@ -185,13 +185,15 @@ def test_the_audit_log_is_the_servers(url: str, file_url: str) -> None:
 
 
 def test_a_store_is_copied_to_a_server_and_back(url: str, file_url: str, tmp_path: Path) -> None:
-    with mnemic.open(file_url) as memory:
+    with mnemic.open(file_url, history=True) as memory:
         alice = memory.scope("acme", "alice")
         alice.remember_many(TEXTS)
+        alice.remember("an earlier text", id="changed")
+        alice.memories.update("changed", text="another text")
         alice.session("monday", max_messages=5).add_many([mnemic.Message("user", f"tea {n}") for n in range(8)])
     there = mnemic.copy(file_url, url)
     back = mnemic.copy(url, f"sqlite:///{tmp_path / 'back.db'}")
-    assert (there.digest, there.records) == (back.digest, 11)
+    assert (there.digest, there.records) == (back.digest, 12)
     with mnemic.open(url) as memory:
         assert memory.scope("acme", "alice").recall("peanuts")[0].text == TEXTS[1]
     with mnemic.open(url, embedder=None) as memory:

@@ -287,3 +287,17 @@ def test_a_process_with_only_the_old_key_notices_a_rotation(tmp_path: Path, data
             late.scope("acme", "bob").remember("Bob likes tea")
     with mnemic.open(url, encryption_key=mnemic.Encryption(NEW, key_store=keys)) as memory:
         assert len(memory.scope("acme").recall("likes tea")) == 1
+
+
+def test_rotation_covers_the_store_of_the_vault(tmp_path: Path) -> None:
+    def opened(*keys: bytes) -> mnemic.Memory:
+        vault = mnemic.Vault(bytes(range(32)), store=f"sqlite:///{tmp_path}/vault.db")
+        redact = mnemic.Redaction(action="hash", key=bytes(32), vault=vault)
+        return mnemic.open(f"sqlite:///{tmp_path}/m.db", encryption_key=list(keys), redact=redact, embedder=None)
+
+    with opened(OLD) as memory:
+        item = memory.scope("acme").remember("Write to ann@example.com")
+    with opened(NEW, OLD) as memory:
+        memory.rotate()
+    with opened(NEW) as memory:
+        assert memory.reveal(memory.scope("acme").memories.get(item.id).text) == "Write to ann@example.com"

@@ -18,7 +18,7 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.errors import AccessDeniedError, ClosedError, InvalidValueError, MnemicError, NotFoundError
 from mnemic.event_loop import step
 from mnemic.layers.restricted import HIDDEN, RIGHTS, RestrictedLayer
-from mnemic.records import MEMORY, Record, Ref, ScopePath
+from mnemic.records import ERASURE_KIND, MEMORY, VERSION, Record, Ref, ScopePath
 from mnemic.store.query import (
     CountUse,
     Delete,
@@ -296,6 +296,28 @@ def test_internal_records_are_hidden_and_refused() -> None:
             assert (await root.streams(StreamScan(scope=ScopePath(), kinds=(kind,)))).items == ()
         assert (await root.scan(Scan(scope=ScopePath(), below=True))).items == ()
         assert (await root.streams(StreamScan(scope=ScopePath(), empty=True))).items == ()
+
+    asyncio.run(main())
+
+
+def test_versions_and_marks_of_erasures_are_not_written_by_callers() -> None:
+    async def main() -> None:
+        memory = mnemic.AsyncMemory(MemoryStore(), history=timedelta(days=1))
+        item = await memory.scope(MINE).remember("tea")
+        await memory.scope(MINE).memories.update(item.id, text="coffee")
+        store = memory._backend  # as a memory without a history sees it
+        (version,) = (await store.scan(Scan(scope=MINE, kinds=(VERSION,)))).items
+        layer = RestrictedLayer(store, MINE, ["read", "write", "erase"])
+        writer = RestrictedLayer(store, MINE, ["write"])
+        assert await layer.read([version.ref]) == [version]
+        for op in (Put(version), Delete(version.ref), Touch(MINE, VERSION, timedelta(days=1))):
+            with pytest.raises(AccessDeniedError, match="'version' is reserved"):
+                await layer.write(Write((op,)))
+        with pytest.raises(AccessDeniedError, match="'erase'"):
+            await writer.write(Write((Purge(MINE, VERSION, drop=True),)))
+        with pytest.raises(AccessDeniedError, match="'erase'"):
+            await writer.write(Write((Put(Record(MINE, ERASURE_KIND, "mark")),)))
+        await layer.write(Write((Purge(MINE, VERSION, drop=True),)))
 
     asyncio.run(main())
 

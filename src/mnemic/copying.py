@@ -65,14 +65,14 @@ async def copy_async(
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
 
-    If interrupted, call it again: existing records are compared, not written. Vectors are copied if both stores
-    have the same embedder, or the target has none; otherwise EmbedderError is raised, unless `reembed` recomputes
-    them with the target's embedder. A target stream with records that the source does not have raises
-    ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target; with
-    neither, ciphertext is copied as it is. `redact` replaces personal data and secrets in the copy, as `open_async`
-    does; without a vault. `progress` is called with the number of records done and the total. Raises NotFoundError
-    if the source does not exist or has nothing to copy, DecryptionError if a key is missing or wrong, StoreError if
-    the verification fails, for instance because the source changed.
+    If interrupted, call it again: existing records are compared, not written. Vectors are copied if both stores have
+    the same embedder, or the target has none; otherwise EmbedderError is raised, unless `reembed` recomputes them with
+    the target's embedder. A target stream with records that the source does not have raises ConflictError, unless
+    `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target; with neither, ciphertext is
+    copied as it is. Earlier versions are not copied to a server, which keeps its own. `redact` replaces personal data
+    and secrets in the copy, as `open_async` does; without a vault. `progress` is called with the number of records done
+    and the total. Raises NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is
+    missing or wrong, StoreError if the verification fails, for instance because the source changed.
     """
     path = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
     places = [await registry.find_existing(source), registry.find(target)]
@@ -115,9 +115,9 @@ async def _check_any(store: Store, scope: ScopePath, url: str) -> None:
     raise NotFoundError(f"there is nothing to copy {where}")
 
 
-async def _own_streams(store: Store, scope: ScopePath) -> AsyncGenerator[Stream, None]:
+async def _own_streams(store: Store, scope: ScopePath, *, versions: bool = True) -> AsyncGenerator[Stream, None]:
     """Yield the streams of a scope and below that have records or settings, except internal ones."""
-    for kinds in ((), (VERSION,)):
+    for kinds in ((), (VERSION,)) if versions else ((),):
         async with aclosing(all_streams(store, StreamScan(scope=scope, kinds=kinds, empty=True))) as streams:
             async for stream in streams:
                 ended = stream.expires is not None and stream.expires <= store.clock()
@@ -144,6 +144,7 @@ class _Copy:
         check_callable(progress, "progress")
         self.progress = progress
         self.done = self.total = self.written = 0
+        self.versions = Capability.SEARCH not in target.capabilities  # a server keeps a history of its own
         self.digest = blake2b(digest_size=16)
         self._seqs: dict[ScopePath, dict[str, list[int]]] = {}
         """The seqs of the records of the scope whose versions are copied, by kind."""
@@ -157,7 +158,7 @@ class _Copy:
             from .layers.index import IndexLayer
 
             through = IndexLayer(self.target, AUTO)
-        streams = [stream async for stream in _own_streams(self.source, self.scope)]
+        streams = [stream async for stream in _own_streams(self.source, self.scope, versions=self.versions)]
         self.total = sum(stream.count for stream in streams)
         for stream in streams:
             await self._stream(stream, through, derived)
@@ -203,6 +204,8 @@ class _Copy:
 
     async def _history(self) -> None:
         """Copy since when versions are kept, unless the target has a history of its own."""
+        if not self.versions:
+            return
         (ours,), (theirs,) = await self.source.read([BEGIN_REF]), await self.target.read([BEGIN_REF])
         if ours is not None and theirs is None and not self.scope.path:
             await self.target.write(Write((Put(replace(ours, derived={}), 0),)))

@@ -295,22 +295,23 @@ class AsyncMemory:
     ) -> int:
         """Wrap all data keys with the first key, so that the others are no longer needed; return how many changed.
 
-        No record is written. With `data_keys`, every record is also encrypted again with new data keys, and the
-        number of these records is returned. Covers the store, the audit log that this memory was opened with if it
-        has its own URL, and the `archives`: URLs of archives that `forget` filled and of encrypted copies. Others
-        are not known here, and need the old key until they are rotated. Other processes may read and write
-        meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store, with the
-        number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened without a
-        key, NotFoundError for an empty archive.
+        No record is written. With `data_keys`, every record of a subject is also encrypted again with a new data key,
+        and the number of these records is returned; what is encrypted with keys of the store's own (audit log, API
+        keys, holds, signing keys) stays as it is. Covers the store, the audit log and the vault that this memory was
+        opened with if they have their own URLs, and the `archives`: URLs of archives that `forget` filled and of
+        encrypted copies. Others are not known here, and need the old key until they are rotated. Other processes may
+        read and write meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store,
+        with the number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened
+        without a key, NotFoundError for an empty archive.
         """
         require_whole(self._store, "rotate")
         if self._encryption is None:
             raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
         urls = check_several(archives, "archives")
         changed = await self._encryption.rotate(progress, data_keys=data_keys)
-        trail = None if self._audit is None else self._audit.separate
-        if isinstance(trail, EncryptLayer):
-            changed += await trail.rotate(progress, data_keys=data_keys)
+        for layer in (self._audit, self._redact):
+            if layer is not None and isinstance(layer.separate, EncryptLayer):
+                changed += await layer.separate.rotate(progress, data_keys=data_keys)
         for url in urls:
             changed += await self._rotate_archive(url, progress, data_keys)
         return changed

@@ -707,13 +707,14 @@ class Memory:
     ) -> int:
         """Wrap all data keys with the first key, so that the others are no longer needed; return how many changed.
 
-        No record is written. With `data_keys`, every record is also encrypted again with new data keys, and the
-        number of these records is returned. Covers the store, the audit log that this memory was opened with if it
-        has its own URL, and the `archives`: URLs of archives that `forget` filled and of encrypted copies. Others
-        are not known here, and need the old key until they are rotated. Other processes may read and write
-        meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store, with the
-        number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened without a
-        key, NotFoundError for an empty archive.
+        No record is written. With `data_keys`, every record of a subject is also encrypted again with a new data key,
+        and the number of these records is returned; what is encrypted with keys of the store's own (audit log, API
+        keys, holds, signing keys) stays as it is. Covers the store, the audit log and the vault that this memory was
+        opened with if they have their own URLs, and the `archives`: URLs of archives that `forget` filled and of
+        encrypted copies. Others are not known here, and need the old key until they are rotated. Other processes may
+        read and write meanwhile. If interrupted, it resumes when called again. `progress` is called, for each store,
+        with the number of keys, or records, done and the total. Raises InvalidValueError if the memory was opened
+        without a key, NotFoundError for an empty archive.
         """
         return self._driver.run(self._async.rotate(archives=archives, data_keys=data_keys, progress=progress))
 

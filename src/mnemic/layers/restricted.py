@@ -20,11 +20,13 @@ from ..records import (
     CHAINS_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
+    ERASURE_KIND,
     FENCE_KIND,
     HOLD_KIND,
     ONCE_KIND,
     SIGNING_KIND,
     VAULT,
+    VERSION,
     Match,
     Record,
     Ref,
@@ -48,6 +50,8 @@ HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND,
 """Kinds of internal records that are neither read nor written through this layer."""
 UNREAD = (*HIDDEN, ONCE_KIND, VAULT)
 """Kinds whose records are not read; the last two are listed and purged when their scope is erased."""
+UNWRITTEN = (*UNREAD, VERSION)
+"""Kinds whose records only layers write."""
 
 
 class RestrictedLayer(Layer):
@@ -93,9 +97,10 @@ class RestrictedLayer(Layer):
             scope, kind, _ = place_of(op)
             if not self.scope.holds(scope):
                 raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
-            if kind in HIDDEN or (kind in UNREAD and not isinstance(op, Purge)):
+            if kind in HIDDEN or (kind in UNWRITTEN and not isinstance(op, Purge)):
                 raise AccessDeniedError(f"the kind {kind!r} is reserved for internal records")
-            self.require("erase" if isinstance(op, Purge) and (op.drop or not op.expired_only) else "write")
+            erases = isinstance(op, Purge) and (op.drop or not op.expired_only)
+            self.require("erase" if erases or kind == ERASURE_KIND else "write")
 
     async def write(self, write: Write) -> list[Outcome]:
         self.check(write.ops)

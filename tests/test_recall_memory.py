@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import mnemic
+from mnemic.backends.sqlite.store import SqliteStore
 from mnemic.layers.index import IndexLayer
 from mnemic.layers.index_cache import IndexCache
 from mnemic.recall.document_table import DocumentTable
+from mnemic.records import Stream
+from mnemic.store.protocol import Page
+from mnemic.store.query import StreamScan
 
 TEXTS = [f"the {n}th of many things that were said about tea, trains and weather" for n in range(20)]
 
@@ -99,6 +104,29 @@ def test_the_counted_bytes_match_the_memory_use(users: int, each: int) -> None:
         finally:
             tracemalloc.stop()
         assert cache_of(memory).nbytes - before == pytest.approx(taken, rel=0.4)
+
+
+def test_streams_are_listed_only_after_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, listed = f"sqlite:///{tmp_path / 'listed.db'}", []
+    plain = SqliteStore.streams
+
+    async def counted(store: SqliteStore, scan: StreamScan) -> Page[Stream]:
+        listed.append(scan)
+        return await plain(store, scan)
+
+    monkeypatch.setattr(SqliteStore, "streams", counted)
+    with mnemic.open(url) as ours, mnemic.open(url) as other:
+        for n, writer in enumerate((ours, other, ours, other, other)):
+            writer.scope("alice").remember(f"cup number {n} of tea")
+            for reader in (ours, other):
+                assert len(reader.scope("alice").recall("tea", k=9, uses=False)) == n + 1
+                before = len(listed)
+                for _ in range(3):
+                    assert len(reader.scope("alice").recall("a cup", k=9, uses=False)) == n + 1
+                assert len(listed) == before
+        assert not ours.scope("bob").recall("tea")
+        ours.scope("alice").erase()
+        assert not other.scope("alice").recall("tea")
 
 
 @pytest.mark.parametrize("given", [-1, 1.5, "1 GB"])

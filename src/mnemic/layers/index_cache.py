@@ -20,10 +20,10 @@ from ..event_loop import off_loop, pause
 from ..recall.index_entry import USE, EntryBuilder, intact, log, pack, unpack
 from ..records import AUDIT_KINDS, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import cause_name
-from ..store.protocol import Page, Store, all_streams, scan_all
+from ..store.protocol import MarksChanges, Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
 from ..telemetry.calls import watch
-from .layer import whole_store
+from .layer import layers_of, whole_store
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class IndexCache:
         self._below = below
         self._embedder = embedder
         self._max_bytes = max_bytes
+        *_, backend = layers_of(below)
+        self._marks = backend if isinstance(backend, MarksChanges) else None
         self.after_fork()
         watch(self)
 
@@ -130,6 +132,18 @@ class IndexCache:
     async def current(self, scope: ScopePath, builder: EntryBuilder, seconds: float = REPAIR_SECONDS) -> ScopeIndex:
         """Return the index of a scope, up to date; `seconds` limits the time for missing vectors."""
         index = self._index_of(scope, builder.name)
+        # Read before the streams are: a write in between changes it again.
+        observer, marker = (0, None) if self._marks is None else await self._marks.change_marker()
+        if marker is None or index.markers.get(observer) != marker:
+            await self._update_all(index, scope, builder)
+            if marker is not None:
+                index.markers[observer] = marker
+        if index.table.without_vectors and builder.embedder is not None:
+            await self._add_vectors(index, builder, seconds)
+        return index
+
+    async def _update_all(self, index: ScopeIndex, scope: ScopePath, builder: EntryBuilder) -> None:
+        """Bring the index of a scope up to date with all streams."""
         known, listed = set(index.table.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             if stream.kind in AUDIT_KINDS:
@@ -141,9 +155,6 @@ class IndexCache:
                     await self._update(index, stream, builder)
         # Streams found by another search since the listing are not gone.
         index.forget(known - listed)
-        if index.table.without_vectors and builder.embedder is not None:
-            await self._add_vectors(index, builder, seconds)
-        return index
 
     def _index_of(self, scope: ScopePath, name: str) -> ScopeIndex:
         from ..recall.scope_index import ScopeIndex

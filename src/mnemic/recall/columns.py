@@ -187,9 +187,10 @@ class Sorted:
         self.terms = repeated[edges]
         self.starts = np.append(edges, len(repeated)).astype(np.int32 if len(repeated) < 2**31 else np.int64)
 
-    def of(self, term: int) -> slice:
+    def of(self, term: np.uint32) -> slice:
         """Return the slice of a term's documents."""
-        place = int(np.searchsorted(self.terms, term))
+        # Of the same type as the terms: for a plain number, all terms would be converted.
+        place = int(self.terms.searchsorted(term))
         if place < len(self.terms) and self.terms[place] == term:
             return slice(int(self.starts[place]), int(self.starts[place + 1]))
         return slice(0, 0)
@@ -234,19 +235,20 @@ class Postings:
             self._new_terms, self._new_documents = Column(np.uint32), Column(np.int32)
             self._fresh = None
 
-    def of(self, term: int) -> tuple[NDArray[np.int32], Floats]:
+    def of(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Return the documents of a term, and its frequency in each."""
+        exact = np.uint32(term)
         part = self._parts[term % PARTS]
-        place = part.of(term)
-        documents, times = part.documents[place], part.times[place].astype(np.float32)
+        place = part.of(exact)
+        documents, times = part.documents[place], part.times[place]
         if len(self._new_terms.values):
             if self._fresh is None:
                 self._fresh = Sorted()
                 self._fresh.merge(self._new_terms.values, self._new_documents.values)
-            place = self._fresh.of(term)
+            place = self._fresh.of(exact)
             if place.start != place.stop:
                 documents = np.concatenate((documents, self._fresh.documents[place]))
-                times = np.concatenate((times, self._fresh.times[place].astype(np.float32)))
+                times = np.concatenate((times, self._fresh.times[place]))
         return documents, times
 
     def terms_of(self, document: int) -> NDArray[np.uint32]:

@@ -98,8 +98,9 @@ class DocumentView:
         lengths = table.length.values.astype(np.float32)
         lengths[~self.counted] = 0
         window = self.around(lengths, WINDOW_KERNEL)
+        # The last is that of no document.
         self.norms: Floats = length_norms(
-            window, float(window[self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
+            np.append(window, np.float32(0)), float(window[self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
         sessions = np.bincount(table.session.values, weights=lengths, minlength=table.session_count).astype(np.float32)
         nonempty = sessions > 0
@@ -133,8 +134,6 @@ def length_norms(lengths: Floats, mean_length: float, *, k1: float, b: float) ->
     return (k1 * (1 - b + b * lengths / max(mean_length, 1e-9))).astype(lengths.dtype)
 
 
-def bm25(occurrences: Floats, norms: Floats, weight: float, k1: float) -> Floats:
-    """Return the BM25 contribution of a term of weight `weight` to each document that contains it."""
-    scores: Floats = occurrences / (occurrences + norms)
-    scores *= weight * (k1 + 1)
-    return scores
+def bm25(occurrences: Floats, norms: Floats, weights: NDArray[np.float64], k1: float) -> NDArray[np.float64]:
+    """Return the BM25 contribution of a term to a document, for each occurrence of one in the other."""
+    return occurrences / (occurrences + norms) * weights * (k1 + 1)

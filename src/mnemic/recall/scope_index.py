@@ -79,6 +79,8 @@ class ScopeIndex:
         self.table: DocumentTable = DocumentTable(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
+        self.markers: dict[int, object] = {}
+        """The store's change markers that the index is up to date with, by observer."""
         self._view: DocumentView | None = None
         self._size_cache: tuple[DocumentView, int] | None = None
         self._strengths_cache: tuple[DocumentView, int, NDArray[np.float32]] | None = None

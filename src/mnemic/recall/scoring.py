@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import exp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from .document_table import DocumentTable
-from .document_view import CONTEXT_KERNEL, K1, WINDOW, DocumentView, bm25, rarity
+from .document_view import CONTEXT_KERNEL, DocumentView, rarity
 from .index_entry import TextFlags
+from .keywords import best_of, match_keywords
 from .question import AnalyzedQuestion, Date
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-SHARES = np.array([1.0, *WINDOW.values()], dtype=np.float32)[:, None]
-STEPS = -np.array([*WINDOW], dtype=np.int32)[:, None]
-"""Where the turns are that a term counts for, too: it counts for the next turn as the turn before that."""
 UNRELATED = 0.1
 """Typical cosine of unrelated texts."""
 RELATED = 0.15
@@ -176,7 +174,7 @@ def _evidence(
     One document has the question's words or is close to it, and the signals agree on it: without an answer, the
     best by words is seldom the best by vectors.
     """
-    most = sum(max(_best(parts[name], visible), 0.0) for name in CONTENT if name in parts)
+    most = sum(max(best_of(parts[name], visible), 0.0) for name in CONTENT if name in parts)
     return found.coverage, min(best / most, 2.0) if most > 0 else 0.0, found.closeness or 0.0
 
 
@@ -196,16 +194,15 @@ def signals(
     """
     found: dict[str, Floats] = {}
     matching = np.zeros(len(table), dtype=np.bool_)
-    lexical, sessions, own, coverage = _lexical(table, view, question, visible)
+    words = match_keywords(table, view, question, visible)
     # Neighbors count only for a turn that says something itself.
     by_neighbors = np.zeros(len(table), dtype=np.bool_)
-    if lexical is not None:
-        matching |= own
-        by_neighbors |= lexical > 0
-        lexical *= np.float32(weights.lexical)
-        found["lexical"] = lexical
-        if sessions is not None:
-            found["session"] = np.float32(weights.session) * sessions
+    if words.scores is not None:
+        matching |= words.matching
+        by_neighbors |= words.scores > 0
+        found["lexical"] = np.float32(weights.lexical) * words.scores
+        if words.sessions is not None:
+            found["session"] = np.float32(weights.session) * words.sessions
     exact = True
     closeness = None
     if vectors is not None and table.vectors.size:
@@ -239,96 +236,7 @@ def signals(
     if graph is not None:
         matching |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
-    return Signals(found, matching, coverage, closeness, exact)
-
-
-def _best(values: Floats, visible: Flags | None) -> float:
-    """Return the largest visible value; 0 if there is none."""
-    seen = values if visible is None else values[visible]
-    return float(seen.max()) if len(seen) else 0.0
-
-
-def _lexical(
-    table: DocumentTable, view: DocumentView, question: AnalyzedQuestion, visible: Flags | None
-) -> tuple[Floats | None, Floats | None, Flags, float]:
-    """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
-
-    Also returns the largest weighted share of the terms in one document.
-    """
-    count = len(table)
-    scores = np.zeros(count + 1, dtype=np.float32)
-    shared = 0 < view.sessions < view.documents
-    by_session = np.zeros(table.session_count if shared else 0, dtype=np.float32)
-    ideal = 0.0
-    covered = np.zeros(count, dtype=np.float32)
-    for term, times in question.terms.items():
-        documents, occurrences = _postings(table, question, term)
-        if not view.whole and len(documents):
-            alive = view.alive[documents]
-            documents, occurrences = documents[alive], occurrences[alive]
-        among = documents[view.counted[documents]] if view.any_traffic else documents
-        weight = times * rarity(view.documents, len(among))
-        if term not in question.names:
-            ideal += weight
-        else:
-            # Turns say "I" for their speaker; other texts use the name.
-            others = ~view.turn[documents]
-            documents, occurrences = documents[others], occurrences[others]
-        if not len(documents):
-            continue
-        covered[documents] += np.float32(weight)
-        around, window = _windows(view, documents, occurrences, count)
-        scores[around] += bm25(window, view.norms[around], weight, K1)
-        if shared:
-            total = np.bincount(
-                table.session.values[documents],
-                weights=occurrences * view.counted[documents],
-                minlength=table.session_count,
-            )
-            inside = np.flatnonzero(total)
-            rare = times * rarity(view.sessions, len(inside))
-            by_session[inside] += bm25(total[inside].astype(np.float32), view.session_norms[inside], rare, K1)
-    scores = scores[:count]
-    best = _best(scores, visible)
-    if best <= 0:
-        return None, None, covered > 0, 0.0
-    coverage = min(1.0, _best(covered, visible) / ideal) if ideal else 0.0
-    sessions = None
-    if shared:
-        sessions = by_session[table.session.values]
-        most = _best(sessions, visible)
-        sessions = sessions / np.float32(most) if most > 0 else None
-    scores /= np.float32(best)
-    return scores, sessions, covered > 0, coverage
-
-
-def _postings(table: DocumentTable, question: AnalyzedQuestion, term: int) -> tuple[NDArray[np.int32], Floats]:
-    """Return the documents that contain a term of the question, in whatever language, and how often."""
-    found = table.postings.of(term)
-    if term not in question.variants:
-        return found
-    several = [found, *map(table.postings.of, question.variants[term])]
-    documents, at = np.unique(np.concatenate([documents for documents, _ in several]), return_inverse=True)
-    occurrences = np.bincount(at, weights=np.concatenate([times for _, times in several]), minlength=len(documents))
-    return documents, occurrences.astype(np.float32)
-
-
-def _windows(
-    view: DocumentView, documents: NDArray[np.int32], occurrences: Floats, count: int
-) -> tuple[NDArray[np.signedinteger[Any]], Floats]:
-    """Return documents that contain a term, or whose neighbors do, and the weighted frequency."""
-    if not view.any_turn:
-        return documents, occurrences
-    places = np.concatenate((documents[None], view.line[view.position[documents] + STEPS])).ravel()
-    shares = (SHARES * occurrences).ravel()
-    if len(places) * 16 < count:
-        around, at = np.unique(places, return_inverse=True)
-        window = np.bincount(at, weights=shares).astype(np.float32)
-        # The last position stands for no document.
-        return (around, window) if around[-1] < count else (around[:-1], window[:-1])
-    totals = np.bincount(places, weights=shares, minlength=count + 1)[:count]
-    around = np.flatnonzero(totals)
-    return around, totals[around].astype(np.float32)
+    return Signals(found, matching, words.coverage, closeness, exact)
 
 
 def _dense(
@@ -343,7 +251,7 @@ def _dense(
         close[:count][~view.turn] = others[:count][~view.turn]
     known = np.isfinite(close[:count])
     nothing = np.zeros(count, dtype=np.float32)
-    best = _best(close[:count], visible)
+    best = best_of(close[:count], visible)
     if not np.isfinite(best):
         return Closeness(nothing, nothing, known, known, ~known, 0.0, exact)
     # Vectors that were not compared are known only to be not close.
@@ -375,7 +283,7 @@ def _middle(values: Floats) -> float:
 def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Floats:
     """Scale values so that the best visible one is 1, unless it is poor, and the mean is 0."""
     middle = _middle(values if among is None else values[among])
-    scaled: Floats = (values - np.float32(middle)) / np.float32(max(_best(values, visible) - middle, 0.2))
+    scaled: Floats = (values - np.float32(middle)) / np.float32(max(best_of(values, visible) - middle, 0.2))
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
@@ -453,5 +361,5 @@ def _graph(
                 documents = _holding(table, view, term)
                 scores[documents] += np.float32(rarity(view.documents, len(documents)) * matched[link])
         scores[link] += matched[link]
-    best = _best(scores, visible)
+    best = best_of(scores, visible)
     return scores / np.float32(best) if best > 0 else None

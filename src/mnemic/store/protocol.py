@@ -15,9 +15,9 @@ from ..records import Match, Record, Ref, ScopePath, Stream, StreamName, Value
 from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
-    "Capability", "Companion", "Destroying", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbed",
-    "Scrubbing", "SearchableStore", "Store", "Unreached", "all_streams", "destroy", "is_empty", "scan_all",
-    "scan_pages", "scrub",
+    "Capability", "Companion", "Destroying", "Mark", "MarksChanges", "Near", "Nearby", "Nearest", "OwnIndex", "Page",
+    "Scrubbed", "Scrubbing", "SearchableStore", "Store", "Unreached", "all_streams", "destroy", "is_empty",
+    "scan_all", "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -88,6 +88,18 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close files, connections and threads; further calls do nothing."""
+        ...
+
+
+@runtime_checkable
+class MarksChanges(Protocol):
+    """A store that can say cheaply whether it has changed."""
+
+    async def change_marker(self) -> tuple[int, object]:
+        """Return a number of an observer, and a value of its own that changes with each write, by whichever process.
+
+        Values of different observers, such as connections, are not comparable.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -58,6 +59,9 @@ NOT_UTF8 = "Could not decode to UTF-8"
 """How the driver begins to say that a text is damaged."""
 
 
+_numbers = count()
+
+
 class Connection:
     """One connection to the file; used by one thread at a time. As a connection for reads it never waits."""
 
@@ -65,6 +69,14 @@ class Connection:
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self.raw = raw
+        self.number: int = next(_numbers)
+        self.commits: int = 0
+        """How many transactions were begun with it."""
+
+    def change_marker(self) -> tuple[int, tuple[int, int]]:
+        """Return the connection's number, and a value that changes with each commit, by whichever connection."""
+        # SQLite's number changes with the commits of other connections only.
+        return self.number, (self.raw.execute("PRAGMA data_version").fetchone()[0], self.commits)
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         try:

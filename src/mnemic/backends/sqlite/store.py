@@ -18,8 +18,8 @@ from msgspec import Struct, json
 from ...checks import to_microseconds
 from ...errors import ClosedError, StoreBusyError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
-from ...records import now
-from ...store.codec import FIELDS, to_columns
+from ...records import Record, Ref, ScopePath, now
+from ...store.codec import FIELDS, from_columns, to_columns
 from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Scrubbed, Unreached
@@ -29,8 +29,9 @@ from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
 from ...telemetry.calls import watch
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
+from ..sql.reading import Connection as ReadConnection
 from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
-from ..sql.statements import Statements
+from ..sql.statements import Prepared, Statements
 from ..write_queue import MOST_OPS, MOST_WRITES, Result, settle
 from .client import BEGIN, FLAVOR, Connection, SqliteFile
 
@@ -73,6 +74,13 @@ def _find_records(count: int) -> str:
 
 
 _statements = Statements(FLAVOR)
+_FIND_ALL = Prepared(
+    f"SELECT j.key, {', '.join(f'r.{name}' for name in FIELDS)} FROM json_each(:refs) j "
+    "CROSS JOIN mnemic_streams s ON s.scope = json_extract(j.value, '$[0]') AND s.kind = json_extract(j.value, '$[1]') "
+    "CROSS JOIN mnemic_records r ON r.stream_id = s.id AND r.key = json_extract(j.value, '$[2]') "
+    "WHERE (s.expires IS NULL OR s.expires > :now) AND (r.expires IS NULL OR r.expires > :now)",
+    FLAVOR,
+)
 
 
 class SqliteStore(SqlReads, ForkAware):
@@ -125,6 +133,21 @@ class SqliteStore(SqlReads, ForkAware):
 
         return await self._run(run)
 
+    async def change_marker(self) -> tuple[int, object]:
+        """Return the connection, and a value that changes there with each commit by whichever process."""
+        return await self._run(lambda: self._file.use(Connection.change_marker))
+
+    async def _find(
+        self, connection: ReadConnection, wanted_keys: dict[tuple[ScopePath, str], dict[str, None]]
+    ) -> dict[Ref, Record]:
+        """Read keys of several streams in one statement, to save time."""
+        if len(wanted_keys) == 1:
+            return await super()._find(connection, wanted_keys)
+        refs = [Ref(scope, kind, key) for (scope, kind), keys in wanted_keys.items() for key in keys]
+        wanted = json.encode([(ref.scope.path, ref.kind, ref.key) for ref in refs]).decode()
+        rows = await connection.all(_FIND_ALL, {"refs": wanted, "now": self._moment()})
+        return {(ref := refs[row[0]]): from_columns(ref.scope, ref.kind, row[1:]) for row in rows}
+
     async def _run(self, work: Callable[[], Found]) -> Found:
         if (loop := running_loop()) is None:
             return work()
@@ -148,6 +171,7 @@ class SqliteStore(SqlReads, ForkAware):
         return [result for write in writes for result in self._commit([write])]
 
     def _transact(self, writes: list[Write], connection: Connection) -> list[Result]:
+        connection.commits += 1
         connection.raw.execute(BEGIN)
         loaded, needs = LoadedRows(), needs_of(writes)
         moment = to_microseconds(self.clock())

@@ -190,6 +190,7 @@ OTHERS: dict[str, tuple[Op, ...]] = {
     "deletes it": (Delete(Ref(SCOPE, NOTE, "a")),),
     "deletes another": (Delete(Ref(SCOPE, NOTE, "c")),),
     "purges": (Purge(SCOPE, NOTE),),
+    "replaces it": (Delete(Ref(SCOPE, NOTE, "a")), _note("e", "other")),
 }
 
 
@@ -197,10 +198,22 @@ OTHERS: dict[str, tuple[Op, ...]] = {
 @pytest.mark.parametrize("mine", MINE.values(), ids=MINE)
 @on_loop
 async def test_no_version_is_lost_or_doubled_between_two_writers(mine: tuple[Op, ...], others: tuple[Op, ...]) -> None:
+    await _interrupted(mine, others, 0)
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+@on_loop
+async def test_a_limit_ends_though_others_change_what_it_has_chosen(others: tuple[Op, ...]) -> None:
+    await _interrupted(MINE["limit"], others, 1)
+
+
+async def _interrupted(mine: tuple[Op, ...], others: tuple[Op, ...], attempt: int) -> None:
+    """Write `mine`, and `others` just before the given attempt; check that each text is there or a version."""
     store = MemoryStore()
     between = Interrupted(store)
     layer, other = HistoryLayer(between, MONTH), HistoryLayer(store, MONTH)
     await layer.write(Write(tuple(FIRST)))
+    between.others += [functools.partial(asyncio.sleep, 0)] * attempt
     between.others.append(lambda: other.write(Write(others)))
     await layer.write(Write(mine))
     assert not between.others

@@ -14,11 +14,11 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from ..checks import check_ttl, new_id, shown
-from ..errors import ConflictError, InvalidValueError, LimitError, StorePermissionError
+from ..errors import ConflictError, InvalidValueError, LimitError, StoreBusyError, StorePermissionError
 from ..records import OF_SESSIONS, VERSION, Record, Ref, Stream, parse_time
 from ..store.protocol import Capability, Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
-from ..store.retry import retried
+from ..store.retry import ATTEMPTS, retried
 from ..store.stream_state import over_limit
 from .audit_settings import current_actor
 from .layer import Layer, layers_of, whole_store
@@ -146,7 +146,7 @@ class _KeepingWrite:
         if not self._changed:
             await self._load()
         self._changed = False
-        while True:
+        for _ in range(ATTEMPTS):
             before, ops, after = self._planned()
             try:
                 outcomes = await self._below.write(replace(self._write, ops=(*before, *ops, *after)))
@@ -159,6 +159,8 @@ class _KeepingWrite:
                 raise
             else:
                 return outcomes[len(before) : len(before) + len(ops)]
+        scope = place_of(self._write.ops[0])[0]
+        raise StoreBusyError(f"others wrote to scope {scope.path!r} {ATTEMPTS} times while a limit was applied to it")
 
     # ------------------------------------------------------------ what is there
 
@@ -262,7 +264,7 @@ class _KeepingWrite:
         for start in range(0, len(op.evict), EVICTED_AT_ONCE):
             groups = op.evict[start : start + EVICTED_AT_ONCE]
             refs = [Ref(op.scope, op.kind, key) for group in groups for key in group if key not in weights]
-            await self._read([ref for ref in dict.fromkeys(refs) if ref not in self._stored])
+            await self._read(list(dict.fromkeys(refs)))  # again: others may have removed what was read before
             for group in groups:
                 if not over_limit(op, count, weight):
                     self._evicted[n] = tuple(chosen)
@@ -318,8 +320,12 @@ class _KeepingWrite:
             elif isinstance(op, Limit) and op.evict:
                 evict = self._evicted.get(n, ())
                 op = replace(op, evict=evict, strict=op.strict or n not in self._complete)
-                evicted += [Ref(scope, kind, key) for group in evict for key in group]
-                there |= dict.fromkeys(evicted, False)
+                leaving = [Ref(scope, kind, key) for group in evict for key in group]
+                if self._write.id is None:  # with an id, each attempt has as many operations before the caller's
+                    stored = {ref: self._stored.get(ref) for ref in leaving if ref not in there}
+                    before += [Expect(scope, kind, found.version, ref.key) for ref, found in stored.items() if found]
+                evicted += leaving
+                there |= dict.fromkeys(leaving, False)
             elif n in self._purged and isinstance(op, Purge):
                 known = self._purged[n]
                 before.append(Expect(scope, kind, known.version))
@@ -339,7 +345,7 @@ class _KeepingWrite:
             # What a purge removes is kept as such, whatever the other operations do to it.
             if record is not None and ref.key in emptied.get(ref.kind, (ref.key,)):
                 after.append(self._version(record, removed=not stays))
-        # If others have removed some meanwhile, the limit evicts less than was read.
+        # If others have removed some meanwhile, the limit evicts less than was chosen.
         after += [Expect(ref.scope, ref.kind, 0, ref.key) for ref in dict.fromkeys(evicted) if not there[ref]]
         return before, ops, after
 

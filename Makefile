@@ -34,7 +34,7 @@ $(READY): $(BASE) requirements.txt tests/mem0_requirements.txt tests/package.jso
 		echo "Could not install $(CHROMIUM) (it needs apt, and root or sudo): the tests of the dashboard are skipped."
 	@touch $(READY)
 
-.PHONY: help setup demo test check format types imports generated tests soak fuzz ranges contract bench docs generate clean
+.PHONY: help setup demo test check format types public-types imports generated tests soak fuzz ranges contract bench docs generate clean
 
 help: ## list the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,16 +44,20 @@ setup: $(READY) ## make the virtual environment
 demo: $(BASE) ## see it remember, across two processes and one file, and in the dashboard
 	@$(BIN)/mnemic demo
 
-test: check docs tests ## run every check and every test, and build the documentation
+test: $(READY) ## run every check and every test, and build the documentation
+	@$(MAKE) --no-print-directory -j 2 check docs
+	@$(MAKE) --no-print-directory tests
 
-check: format types imports generated ## run the checks that run no code of ours
+check: types public-types format imports generated ## run the checks that run no code of ours
 
 format: $(READY) ## check format and style
 	@$(BIN)/ruff format --check --quiet $(PACKAGES)
 	@$(BIN)/ruff check --quiet $(PACKAGES)
 
-types: $(READY) ## check the types, strictly, and that every public name has one
+types: $(READY) ## check the types, strictly
 	@$(BIN)/mypy
+
+public-types: $(READY) ## check that every public name has a type
 	@PATH="$(CURDIR)/$(BIN):$$PATH" basedpyright --level error tests/typed_openai.py > $(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
 	@PATH="$(CURDIR)/$(BIN):$$PATH" basedpyright --verifytypes mnemic --ignoreexternal > $(VENV)/types.log || \
 		{ grep -B 1 -A 2 -E "error: (Type is missing|Ambiguous)|completeness" $(VENV)/types.log; exit 1; }
@@ -67,7 +71,7 @@ generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
-	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal --timeout 300
 
 SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_salvage.py tests/test_fuzz*.py)
 SOAK_STORES := sqlite postgresql valkey valkey-cluster dynamodb s3 http

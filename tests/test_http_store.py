@@ -53,11 +53,11 @@ from mnemic.features.sessions import AsyncSession
 from mnemic.layers.served import ServedLayer
 from mnemic.records import MESSAGE, Record, ScopePath
 from mnemic.scope import AsyncScope
+from mnemic.server import recent_writes
 from mnemic.server.api import pages as served_pages
-from mnemic.server.api import store as served_store
-from mnemic.server.api.store import RecentWrites, server_id
 from mnemic.server.keys import ApiKeys
 from mnemic.server.problems import RequestError
+from mnemic.server.recent_writes import RecentWrites, server_id
 from mnemic.store import registry
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Expect, Limit, Outcome, Put, Scan, Touch, Write
@@ -444,6 +444,27 @@ def test_a_write_whose_answer_is_lost_is_repeated_and_done_once(proxied: tuple[F
         assert [message.text for message in chat.messages()] == ["0", "1", "2", "3", "4"]
 
 
+def test_a_hold_and_an_erasure_whose_answer_is_lost_are_repeated_and_done_once(
+    proxied: tuple[FaultyProxy, str],
+) -> None:
+    proxy, url = proxied
+    with mnemic.open(f"{url}0") as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea")
+        proxy.mode = Cut(times=1)
+        held = alice.hold("case 4711")
+        assert [hold.id for hold in alice.holds()] == [held.id]
+        proxy.mode = Cut(times=1)
+        assert alice.release(held.id).id == held.id
+        proxy.mode = Cut(times=1)
+        backend: Any = memory._async._backend
+        assert memory._driver.run(backend.erase(alice.path, dry_run=False))["records"] == 1
+        proxy.mode = Cut()
+        with pytest.raises(StoreUnavailableError) as caught:
+            alice.hold("case 4712")
+        assert caught.value.unsure
+
+
 def test_a_server_that_was_restarted_does_not_repeat_a_write() -> None:
     lost = (200, {"Content-Length": "100"}, b"{")
     moved: Reply = (412, {}, b'{"type":"#precondition-failed","detail":"another process"}')
@@ -492,14 +513,14 @@ def test_a_repeated_write_is_not_done_again() -> None:
         assert len(done) == 2
         with pytest.raises(RequestError, match="another process"):
             await recent.run("c", work, "someone else")
-        now[0] += served_store.REMEMBERED_SECONDS + 1
+        now[0] += recent_writes.REMEMBERED_SECONDS + 1
         assert await recent.run("a", work, None) == [Outcome(seq=3)]
 
     asyncio.run(main())
 
 
 def test_writes_that_cannot_be_remembered_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_store, "REMEMBERED", 2)
+    monkeypatch.setattr(recent_writes, "REMEMBERED", 2)
 
     async def work() -> list[Outcome]:
         return []

@@ -55,7 +55,7 @@ def open(
     wrong key.
     """
     _, backend = registry.find(url)
-    inline = backend.inline and index is None and audits_inline(audit) and redacts_inline(redact)
+    inline = backend.inline and index is None and logs_inline(audit, redact)
     driver: Driver = Inline() if inline else Portal()
     try:
         opening = open_async(
@@ -175,8 +175,7 @@ def generate(made: Module) -> str:
         "Inline": (".event_loop", "Inline"),
         "Portal": (".event_loop", "Portal"),
         "open_async": (".memory", "open_async"),
-        "audits_inline": (".memory", "audits_inline"),
-        "redacts_inline": (".memory", "redacts_inline"),
+        "logs_inline": (".memory", "logs_inline"),
         "Redacting": (".redaction.config", "Redacting"),
         "INDEX_BYTES": (".recall.index_entry", "INDEX_BYTES"),
         "registry": (".store", "registry"),

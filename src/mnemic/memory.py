@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time, shown
+from .checks import check_callable, check_count, check_names, check_several, check_time, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
 from .features.erasure import Erasing
@@ -23,7 +23,7 @@ from .features.purging import compact
 from .features.redaction_scan import RedactionScan, Scanned
 from .layers.audit import AuditLayer
 from .layers.audit_chain import ChainLayer, continuable
-from .layers.audit_entry import OPERATIONS, AuditEntry, AuditPage
+from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, AuditVerifier, make_checkpoint, read_checkpoint
 from .layers.beside import open_beside, open_encrypted
@@ -39,7 +39,7 @@ from .layers.store_signing import StoreSigning
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
-from .records import AUDITED, Ref, ScopePath
+from .records import Ref, ScopePath
 from .redaction.config import Redacting, Redaction, redaction_of
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, signing_keys
@@ -383,8 +383,8 @@ class AsyncMemory:
             actor=actor,
             session=session,
             address=address,
-            operation=None if operation is None else check_choice(operation, "operation", OPERATIONS),
-            kind=None if kind is None else check_choice(kind, "kind", AUDITED),
+            operation=operation,
+            kind=kind,
             key=key,
             flag=flag,
         )
@@ -423,8 +423,8 @@ class AsyncMemory:
             actor=actor,
             session=session,
             address=address,
-            operation=None if operation is None else check_choice(operation, "operation", OPERATIONS),
-            kind=None if kind is None else check_choice(kind, "kind", AUDITED),
+            operation=operation,
+            kind=kind,
             key=key,
             flag=flag,
         )
@@ -610,15 +610,9 @@ def _scope_of(scope: ScopePath | str | None) -> ScopePath:
     return scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope)
 
 
-def audits_inline(audit: Auditing) -> bool:
-    """Return whether an audit log can be written without an event loop."""
-    given = audit_of(audit)
-    store = None if given is None else given.store
-    return store is None or (isinstance(store, str) and registry.find(store)[1].inline)
-
-
-def redacts_inline(redact: Redacting) -> bool:
-    """Return whether the values behind hashes can be written without an event loop."""
-    given = redaction_of(redact)
-    store = None if given is None or given.vault is None else given.vault.store
-    return store is None or (isinstance(store, str) and registry.find(store)[1].inline)
+def logs_inline(audit: Auditing, redact: Redacting) -> bool:
+    """Return whether an audit log, and the values behind hashes, can be written without an event loop."""
+    logged, redaction = audit_of(audit), redaction_of(redact)
+    vault = None if redaction is None else redaction.vault
+    stores = [one.store for one in (logged, vault) if one is not None and one.store is not None]
+    return all(isinstance(store, str) and registry.find(store)[1].inline for store in stores)

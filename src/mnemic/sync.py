@@ -37,7 +37,7 @@ from .layers.audit_verify import AuditVerification
 from .layers.hold import Hold
 from .layers.master_key import EncryptionKeys
 from .layers.restricted import Right
-from .memory import AsyncMemory, Tokens, audits_inline, open_async, redacts_inline
+from .memory import AsyncMemory, Tokens, logs_inline, open_async
 from .messages import Content, Message, MessageLike, Role
 from .models.embedder import AUTO, Embedder
 from .recall.index_entry import INDEX_BYTES
@@ -1139,7 +1139,7 @@ def open(
     wrong key.
     """
     _, backend = registry.find(url)
-    inline = backend.inline and index is None and audits_inline(audit) and redacts_inline(redact)
+    inline = backend.inline and index is None and logs_inline(audit, redact)
     driver: Driver = Inline() if inline else Portal()
     try:
         opening = open_async(

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ..checks import check_count, check_time, copy_json, shown
+from ..checks import check_choice, check_count, check_time, copy_json, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError
 from ..records import (
     AUDIT_KIND,
     AUDIT_KINDS,
+    AUDITED,
     HISTORY,
     JOURNAL,
     PRUNED,
@@ -53,7 +54,7 @@ from ..store.query import (
     place_of,
 )
 from .audit_chain import ChainLayer, new_entry, put_entry
-from .audit_entry import SALT, AuditEntry, AuditPage, to_entry
+from .audit_entry import OPERATIONS, SALT, AuditEntry, AuditPage, to_entry
 from .audit_reading import ReadableEntries
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan, layers_of
@@ -225,8 +226,11 @@ class AuditLayer(Layer):
         self, scope: ScopePath, since: datetime | None, until: datetime | None, fields: Mapping[str, str | None]
     ) -> Scan:
         where = []
+        choices_of = {"operation": OPERATIONS, "kind": AUDITED}
         for name, value in fields.items():
             if value is not None:
+                if name in choices_of:
+                    check_choice(value, name, choices_of[name])
                 hidden = name in ("actor", "session", "address", "key")
                 choices = await self.stored_names(value) if hidden else (value,)
                 where.append(Condition(f"data.{name}", "in", choices))

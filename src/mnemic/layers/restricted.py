@@ -41,7 +41,8 @@ from .layer import ConfiningLayer, Layer, filtered_scan, layers_of
 from .store_signing import StoreSigning
 
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
-"""A permission: to read; to add, change and delete single records; to delete whole streams; to see the audit log."""
+"""A permission: to read; to add, change and delete single records; to delete whole streams; to see the audit log, set
+holds, and reveal what was redacted."""
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
 Item = TypeVar("Item", Record, Stream)

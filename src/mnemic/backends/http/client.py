@@ -101,12 +101,12 @@ class HttpClient:
         """Return the decoded answer to a GET of a path."""
         return await self._run("GET", path, None, decode, {}, repeatable=True)
 
-    async def send(
-        self, method: str, path: str, asked: Any, decode: Callable[[bytes], Result], *, repeatable: bool
-    ) -> Result:
-        """Return the decoded answer to a request to a path of the HTTP API."""
-        body = None if asked is None else _encode(asked)
-        return await self._run(method, path, body, decode, {}, repeatable=repeatable)
+    async def send(self, method: str, path: str, asked: Any, decode: Callable[[bytes], Result]) -> Result:
+        """Make a change by the HTTP API, and return the decoded answer; repeated and raises as `write` without an id.
+
+        The endpoint must recognize a repetition.
+        """
+        return await self._change(method, path, asked, decode, {}, has_id=False)
 
     async def read(
         self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str] | None = None
@@ -122,11 +122,24 @@ class HttpClient:
         It is repeated if it certainly was not done, or if the server recognizes the repetition. Raises
         StoreUnavailableError if it is unknown whether it was done.
         """
+        return await self._change("POST", f"{PATH}/{call}", asked, decode, headers, has_id=has_id)
+
+    async def _change(
+        self,
+        method: str,
+        path: str,
+        asked: Any,
+        decode: Callable[[bytes], Result],
+        headers: dict[str, str],
+        *,
+        has_id: bool,
+    ) -> Result:
         own = {**headers, WRITE_HEADER: uuid4().hex}
         if self._server is not None:
             process, ahead = self._server
             own[DEADLINE_HEADER] = f"{process} {time.monotonic() + self._connecting.timeout + ahead:.3f}"
-        return await self._run("POST", f"{PATH}/{call}", _encode(asked), decode, own, repeatable=has_id)
+        body = None if asked is None else _encode(asked)
+        return await self._run(method, path, body, decode, own, repeatable=has_id)
 
     async def close(self) -> None:
         await self._calls.close()

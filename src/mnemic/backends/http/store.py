@@ -124,12 +124,12 @@ class HttpStore:
 
     async def erase(self, scope: ScopePath, **options: Any) -> Any:
         """Have the server erase a scope; return its certificate as JSON."""
-        return await self._client.send("POST", _path("erase", scope), options, _any, repeatable=True)
+        return await self._client.send("POST", _path("erase", scope), options, _any)
 
     async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
         """Set a hold on the server; return it as JSON."""
         asked = {"reason": reason, "until": until}
-        return await self._client.send("POST", _path("holds", scope), asked, _any, repeatable=False)
+        return await self._client.send("POST", _path("holds", scope), asked, _any)
 
     async def holds(self, scope: ScopePath) -> Any:
         """Return the holds of a scope on the server, as JSON."""
@@ -138,7 +138,7 @@ class HttpStore:
     async def release_hold(self, scope: ScopePath, id: str) -> Any:
         """Release a hold on the server; return it as JSON."""
         path = _path(f"holds/{quote(id, safe='')}", scope)
-        return await self._client.send("DELETE", path, None, _any, repeatable=False)
+        return await self._client.send("DELETE", path, None, _any)
 
     async def close(self) -> None:
         await self._client.close()

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from ...layers.hold import Hold
 from ...store.protocol import Page
 from ..endpoint import Answer, Body, Call, Example, endpoint
+from ..recent_writes import done_once
 from .values import Moment
 
 HOLD: dict[str, Any] = {
@@ -64,7 +65,7 @@ async def set_hold(call: Call, body: HoldBody) -> Answer[HoldOut]:
 
     The answer comes when every process that uses the store knows of it.
     """
-    return Answer(_out(await call.scope.hold(body.reason, until=body.until)))
+    return Answer(_out(await done_once(call, lambda: call.scope.hold(body.reason, until=body.until))))
 
 
 @endpoint(
@@ -73,4 +74,4 @@ async def set_hold(call: Call, body: HoldBody) -> Answer[HoldOut]:
 )  # fmt: skip
 async def release_hold(call: Call, id: str) -> HoldOut:
     """Restore the expiry of what would have expired meanwhile."""
-    return _out(await call.scope.release(id))
+    return _out(await done_once(call, lambda: call.scope.release(id)))

@@ -11,6 +11,7 @@ from ...features.forgetting import Forgotten
 from ...recall.metrics import Metrics
 from ...store.protocol import Page
 from ..endpoint import Body, Call, Example, PageQuery, endpoint
+from ..recent_writes import done_once
 from . import examples
 from .pages import decode_cursor, encode_cursor
 from .values import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
@@ -132,8 +133,11 @@ async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
     The answer is a signed certificate, which names the scope by the `pseudonym`, if given. Its `unreached` says what
     remains, until when, and how it is finished. With `dry_run` it only counts.
     """
-    return await call.scope.erase(
-        dry_run=body.dry_run, pseudonym=body.pseudonym, names=body.names, keep_audit_names=body.keep_audit_names
+    return await done_once(
+        call,
+        lambda: call.scope.erase(
+            dry_run=body.dry_run, pseudonym=body.pseudonym, names=body.names, keep_audit_names=body.keep_audit_names
+        ),
     )
 
 

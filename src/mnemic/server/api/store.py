@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any
-from uuid import uuid4
 
 from msgspec import json
 from msgspec.structs import replace
@@ -20,13 +15,11 @@ from ...layers.history import history_since
 from ...layers.redact import refuse_clear
 from ...records import Record, Stream
 from ...store.protocol import Page, Scrubbed, scrub
-from ...store.query import Outcome, StreamScan, Write
+from ...store.query import StreamScan, Write
 from ...store.wire import (
     CLOCK_HEADER,
-    DEADLINE_HEADER,
     PATH,
     SERVER_HEADER,
-    WRITE_HEADER,
     Found,
     HistoryBegin,
     Outcomes,
@@ -39,16 +32,11 @@ from ...store.wire import (
 )
 from ..decoding import JSON_TYPE
 from ..endpoint import Answer, Call, Example, endpoint
-from ..problems import RequestError
+from ..recent_writes import done_once, server_id, server_stamp
 from .pages import read_in_steps
 
 MOST_ITEMS, MOST_MATCHES = 1000, 10_000
 """Largest number of records or streams, and of matches, in an answer."""
-REMEMBERED_SECONDS = 60.0
-REMEMBERED = 10_000
-"""How long, and how many, writes are remembered, so that a repetition is not done again."""
-
-_process = uuid4().hex
 _encode = json.Encoder().encode
 WHERE = {"path": "acme/alice"}
 WHEN = "2026-01-31T09:30:00Z"
@@ -59,16 +47,6 @@ STORE = {
     "rights": ["read", "write"],
     "capabilities": ["atomic", "durable", "records", "shared"],
 }
-
-
-def server_stamp() -> str:
-    """Return the id of this process, and the time on its clock."""
-    return f"{server_id()} {time.monotonic():.3f}"
-
-
-def server_id() -> str:
-    """Return the id of this process."""
-    return f"{_process[:16]}{os.getpid():x}"  # a forked process is another one
 
 
 @endpoint(
@@ -168,14 +146,8 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     what is stored.
     """
     _check_clock(call)
-    _check_deadline(call)
     await refuse_clear(call.store, body)
-    id = call.request.headers.get(WRITE_HEADER)
-    if id is None:
-        return _answer(Outcomes(await call.store.write(body)))
-    caller = f"{call.access.key}\0{call.access.scope.path}\0{id}"
-    first = call.request.headers.get(SERVER_HEADER)
-    return _answer(Outcomes(await RECENT.run(caller, lambda: call.store.write(body), first)))
+    return _answer(Outcomes(await done_once(call, lambda: call.store.write(body))))
 
 
 @endpoint(
@@ -192,51 +164,6 @@ async def describe_history(call: Call) -> Answer[HistoryBegin]:
 async def scrub_store(call: Call) -> Answer[Scrubbed]:
     """Deleted data is overwritten in the files of stores that keep it for a while."""
     return _answer(await scrub(call.store))
-
-
-class RecentWrites:
-    """Writes of the last minute, by the random ids that their clients gave them."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[float, asyncio.Task[list[Outcome]]]] = OrderedDict()
-        self._forgotten_until = 0.0
-        """Until when a write that is not known may have been done, since too many were to be remembered."""
-
-    async def run(self, id: str, work: Callable[[], Awaitable[list[Outcome]]], first: str | None) -> list[Outcome]:
-        """Return the outcomes of a write, which is done if it is not known.
-
-        A repetition names the process that was `first` asked. Raises RequestError if that one is gone.
-        """
-        self._forget()
-        if id not in self._known:
-            if first is not None and (first != server_id() or self._clock() < self._forgotten_until):
-                raise RequestError(412, "another process of the server was asked first, and knows what was done")
-            # A client that hangs up does not break it off.
-            task = asyncio.ensure_future(work())
-            task.add_done_callback(_note_error)
-            self._known[id] = (self._clock(), task)
-        return await asyncio.shield(self._known[id][1])
-
-    def _forget(self) -> None:
-        now = self._clock()
-        while self._known:
-            since, task = next(iter(self._known.values()))
-            if now - since < REMEMBERED_SECONDS:
-                if len(self._known) < REMEMBERED:
-                    return
-                self._forgotten_until = since + REMEMBERED_SECONDS
-            if not task.done():
-                return
-            self._known.popitem(last=False)
-
-
-RECENT = RecentWrites()
-
-
-def _note_error(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()  # raised to whoever waits; nobody may
 
 
 async def _sized(
@@ -261,13 +188,6 @@ def _encoded(content: bytes) -> Answer[Any]:
     """Return an answer that is encoded already."""
     response: Any = Response(content, headers={SERVER_HEADER: server_stamp()}, media_type=JSON_TYPE)
     return response  # type: ignore[no-any-return]
-
-
-def _check_deadline(call: Call) -> None:
-    """Refuse a write for which its client no longer waits, since it may have sent others meanwhile."""
-    process, _, until = call.request.headers.get(DEADLINE_HEADER, "").partition(" ")
-    if process == server_id() and until.replace(".", "", 1).isdecimal() and time.monotonic() > float(until):
-        raise RequestError(408, "the deadline of the write passed before it began; nothing was done")
 
 
 def _check_clock(call: Call) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.languages import SETS, recall_at_3
+from benchmarks.languages import BEGAN, SETS, recall_at_3
 
 import mnemic
+from mnemic.recall.document_table import DocumentTable
+from mnemic.recall.document_view import DocumentView
 from mnemic.recall.index_entry import TextFlags, pack, unpack_all
 from mnemic.recall.languages.detection import LANGUAGES, fold, language_of
 from mnemic.recall.languages.question_words import QUESTION_WORDS
@@ -15,7 +20,7 @@ from mnemic.recall.languages.stop_words import STOP_WORDS
 from mnemic.recall.languages.time_words import DAYS, MONTHS, OTHERS
 from mnemic.recall.question import Date, analyze_question
 from mnemic.recall.text_analysis import similarity, terms, words
-from mnemic.records import Record, known_scope
+from mnemic.records import Record, Stream, known_scope
 
 STEMMED = [language for language, stemmer in LANGUAGES.items() if stemmer]
 
@@ -31,8 +36,8 @@ def detected(text: str) -> str:
 
 @pytest.mark.parametrize("path", sorted(SETS.glob("*.txt")), ids=lambda path: path.stem)
 def test_questions_find_their_answers(path: Path) -> None:
-    assert recall_at_3(path, "none") >= 0.85
-    assert recall_at_3(path, "static") >= 0.85
+    assert recall_at_3(path, "none") >= 0.8
+    assert recall_at_3(path, "static") >= 0.9
 
 
 @pytest.mark.parametrize("path", sorted(SETS.glob("*.txt")), ids=lambda path: path.stem)
@@ -42,6 +47,26 @@ def test_most_turns_and_questions_are_of_the_language_that_they_are_in(path: Pat
     # Short turns count as English, and some as a related language.
     assert languages.count(path.stem) >= 0.75 * len(lines)
     assert languages.count(path.stem) + languages.count("en") >= 0.9 * len(lines)
+
+
+def test_detection_is_the_same_in_every_process() -> None:
+    program = (
+        "import sys; from mnemic.recall.languages.detection import likely_language; "
+        "print([likely_language(line) for line in sys.stdin])"
+    )
+    lines = "".join(path.read_text() for path in SETS.glob("*.txt"))
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            input=lines,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONUTF8": "1"},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +118,7 @@ def test_letters_are_not_accents() -> None:
 @pytest.mark.parametrize(
     ("text", "query"),
     [
+        ("Clara besitzt keine Katzen", "Welche Katze hat sie?"),
         ("Bücherregal", "Wo sind die Bücherregale?"),
         ("Katzenfutter!", "Was ist mit dem Katzenfutter, hast du es?"),
         ("Lisboa", "What did she say about Lisboa?"),
@@ -207,6 +233,29 @@ def test_inflected_names_are_names(language: str, text: str, name: str) -> None:
 def test_texts_that_name_a_time(text: str, named: bool) -> None:
     record = Record(scope=known_scope("a"), kind="memory", key="m", text=text)
     assert bool(unpack_all([pack(record, None)]).flags[0] & TextFlags.TIME) == named
+
+
+def test_a_pronoun_is_not_a_name_that_is_written_alike() -> None:
+    assert analyze_question("Ben bu bisikleti ne zaman aldım?", {"": 0, "Ali": 1, "Ben": 2}).speakers == frozenset()
+    assert analyze_question("Wann hat Ben das gekauft?", {"": 0, "Ali": 1, "Ben": 2}).speakers == {2}
+
+
+def test_facts_are_found_in_the_language_of_the_question(alice: mnemic.Scope) -> None:
+    alice.facts.add("Clara", "besitzt", "Segelboote")
+    (hit,) = alice.recall("Wo sind die Segelboote, die sie hat?", k=1)
+    assert (hit.kind, hit.text) == ("fact", "Clara besitzt Segelboote")
+    assert hit.why["graph"] > 0
+
+
+def test_turns_in_pairs_of_characters_are_not_long() -> None:
+    stream = Stream(
+        scope=known_scope("a"), kind="message", count=1, weight=0, last_seq=1, version=1, created=BEGAN, updated=BEGAN
+    )
+    text = "我上周搬到了里斯本，公寓很小，但是有阳台。"
+    record = Record(scope=stream.scope, kind="message", key="m", seq=1, created=BEGAN, text=text, data={"role": "user"})
+    table = DocumentTable()
+    table.add(stream, [record], unpack_all([pack(record, None)]))
+    assert 0 < DocumentView(table).mean_length == pytest.approx(0.4 * len(terms(text)))
 
 
 def test_stop_words_are_not_terms() -> None:

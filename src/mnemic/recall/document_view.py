@@ -9,6 +9,7 @@ import numpy as np
 
 from .document_table import CONTEXT, NEVER, NONE, DocumentTable
 from .index_entry import TextFlags
+from .languages.detection import UNSPACED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +25,8 @@ SESSION_B = 0.75
 """BM25 length parameter of a session, where length matters."""
 LENGTH = 40.0
 """Number of terms up to which a longer turn is more likely to be informative."""
+WORDS_PER_PAIR = 0.4
+"""Terms of other languages that say as much as a pair of characters of a language without spaces."""
 HOUR = 3_600_000_000
 GAP = 4
 """Empty places between conversations in a line of turns: as many as the farthest neighbor is away."""
@@ -117,7 +120,10 @@ class DocumentView:
         logs = np.log1p(np.minimum(table.length.values.astype(np.float32), np.float32(LENGTH)))
         turns = logs[spoken]
         middle = float(turns.mean()) if len(turns) else 0.0
-        self.mean_length: float = float(table.length.values[spoken].mean()) if len(turns) else 0.0
+        pairs = sum(table.languages.get(language, 0) for language in UNSPACED) / max(sum(table.languages.values()), 1)
+        words = 1 - pairs * (1 - WORDS_PER_PAIR)
+        self.mean_length: float = words * float(table.length.values[spoken].mean()) if len(turns) else 0.0
+        """Mean number of terms of turns, or of as many words where terms are pairs of characters."""
         self.long: Floats = np.where(self.turn, logs - middle, 0).astype(np.float32)
 
 

@@ -10,10 +10,10 @@ from itertools import chain
 from msgspec import Struct
 
 from .index_entry import MAX_QUESTION, hashed
-from .languages.detection import ENGLISH, LANGUAGES, likely_language
+from .languages.detection import ENGLISH, LANGUAGES, likely_language, stop_words
 from .languages.question_words import QUESTION_WORDS
 from .languages.time_words import MONTHS
-from .text_analysis import ENGLISH_STOP_WORDS, question_terms, stems_alike, terms
+from .text_analysis import ENGLISH_STOP_WORDS, name_forms, question_terms, terms
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED_NAME = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
@@ -56,10 +56,16 @@ class AnalyzedQuestion(Struct, frozen=True):
 def analyze_question(
     text: str, speakers: Mapping[str, int], languages: Mapping[str, int] | None = None
 ) -> AnalyzedQuestion:
-    """Analyze a question; `speakers` are those of the scope, and `languages` tells how many texts it has in each."""
+    """Analyze a question; `speakers` are those of the scope, and `languages` tells how many texts it has in each.
+
+    If it is not known which languages a scope has, and the question does not tell either, it can be any.
+    """
     text = text[:MAX_QUESTION]
     spoken = _most_common(languages or {})
-    language = likely_language(text, spoken) or (spoken[0] if spoken else ENGLISH)
+    detected = likely_language(text, spoken)
+    if languages is None and detected is None:
+        spoken = list(LANGUAGES)
+    language = detected or (spoken[0] if spoken else ENGLISH)
     table = QUESTION_WORDS[language]
     named = _named(text, speakers, language)
     masked = text
@@ -165,10 +171,10 @@ def _starts(forms: str, start: str, language: str) -> bool:
     return forms.startswith(start) if language == ENGLISH else start in forms.split()
 
 
-def _other(text: str, word: str, low: bool) -> bool:
+def _other(text: str, word: str, low: bool, language: str) -> bool:
     """Return whether a word that could be a name is used otherwise: "Will it?", "in May"."""
     plain = word.lower()
-    if plain in ENGLISH_STOP_WORDS:
+    if plain in ENGLISH_STOP_WORDS or plain in stop_words(language):
         return low or text.lstrip().startswith(word)
     if plain in MONTHS[ENGLISH]:
         before = text[: text.index(word)].split()
@@ -183,17 +189,17 @@ def _named(text: str, speakers: Mapping[str, int], language: str) -> dict[str, l
     low = text == text.lower()
     found: dict[str, list[int]] = {}
     words = {(word.lower() if low else word): word for word in _WORD.findall(text)}
+    inflected = language != ENGLISH and bool(LANGUAGES[language])
+    forms = {form: words[word] for word in reversed(words) for form in name_forms(word, language)} if inflected else {}
     for name, number in speakers.items():
         for part in dict.fromkeys((name, name.partition(" ")[0])):
             name_part = part.lower() if low else part
-            if name_part in words and not _other(text, words[name_part], low):
+            if name_part in words and not _other(text, words[name_part], low, language):
                 found.setdefault(words[name_part], []).append(number)
             elif (" " in name_part or _UNSPACED_NAME.fullmatch(name_part)) and name_part in text:
                 found.setdefault(name_part, []).append(number)
-            elif name_part and language != ENGLISH and LANGUAGES[language]:
-                for word in words:
-                    if word[0] == name_part[0] and stems_alike(word, name_part, language):
-                        found.setdefault(words[word], []).append(number)
+            elif inflected and (form := next(filter(forms.get, name_forms(name_part, language)), None)):
+                found.setdefault(forms[form], []).append(number)
     full = {number for word, numbers in found.items() if " " in word for number in numbers}
     if full:
         # A full name identifies that person, not another with the same first name.

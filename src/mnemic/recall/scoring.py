@@ -7,6 +7,7 @@ signal can add, and the terms of the sum explain the score.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -347,7 +348,7 @@ def _graph(
     if not len(view.links) or not question.terms:
         return None
     matched = np.zeros(len(table), dtype=np.float32)
-    for term in question.terms:
+    for term in (*question.terms, *chain(*question.variants.values())):
         documents = _holding(table, view, term)
         matched[documents] += np.float32(rarity(view.documents, len(documents)))
     near = view.links[np.argsort(-matched[view.links], kind="stable")[:5]]

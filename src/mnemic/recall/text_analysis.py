@@ -171,10 +171,10 @@ def question_terms(text: str, language: str, others: Iterable[str]) -> tuple[lis
     return [term for term in found if term not in unaccented or term in variants], variants
 
 
-def stems_alike(word: str, name: str, language: str) -> bool:
-    """Return whether a word of a language other than English is a form of a name."""
+def name_forms(name: str, language: str) -> list[str]:
+    """Return what inflected forms of a name have in common in a language other than English: "Annas", "Анны"."""
     stems = _accented_stems(language)
-    return not set(stems[word]).isdisjoint(stems[name]) or word == f"{name}s"
+    return [f"{name[:1]}{form}" for word in (name, name.removesuffix("s")) for form in stems[word]]
 
 
 def _named(text: str) -> list[str]:

@@ -30,6 +30,8 @@ LANGUAGES: dict[str, str] = {
 }
 """Languages, with the names of their Snowball stemmers; entries store positions, so append only."""
 ENGLISH = "en"
+UNSPACED = tuple(language for language, stemmer in LANGUAGES.items() if not stemmer)
+"""Languages whose terms are pairs of characters."""
 NUMBERS: dict[str, int] = {language: number for number, language in enumerate(LANGUAGES)}
 
 _MARK = re.compile("(?<![иИ])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u064b-\u065f\u0670]")
@@ -63,7 +65,7 @@ def language_of(text: str, words: Sequence[str]) -> str:
     """Return the language of a text, of which `words` are folded; English unless there is reason to think otherwise."""
     foreign = _foreign()
     if (text.isascii() or _TELLING.search(text) is None) and (
-        foreign.isdisjoint(words) or len(foreign.intersection(words)) < _ENOUGH
+        foreign.isdisjoint(words) or (len(foreign.intersection(words)) < _ENOUGH and not _english().isdisjoint(words))
     ):
         return ENGLISH
     return likely_language(text) or ENGLISH
@@ -72,27 +74,33 @@ def language_of(text: str, words: Sequence[str]) -> str:
 def likely_language(text: str, expected: Sequence[str] = ()) -> str | None:
     """Return the language of a text; None if nothing tells.
 
-    For an `expected` language, one stop word is enough; if words tell nothing, it is the first of these.
+    One word is enough if it belongs to no other language, or to an `expected` one; if words tell nothing, it is the
+    first of these.
     """
+    if text.isascii() and (not expected or expected[0] == ENGLISH):
+        written = _PART.findall(text)
+        if _foreign().isdisjoint(written):
+            return None if _english().isdisjoint(written) else ENGLISH
     text = unicodedata.normalize("NFC", text[:_MANY]).lower()
-    if not text.isascii() and (written := _by_script(text)) is not None:
-        return "ja" if written == "zh" and "ja" in expected and "zh" not in expected else written
+    if not text.isascii() and (language := _by_script(text)) is not None:
+        return "ja" if language == "zh" and "ja" in expected and "zh" not in expected else language
     known = _languages()
     words = {word for word in _PART.findall(text) if word in known}
     # Words of one letter tell related languages apart, but not whether a text is English.
     spoken = [known[word] for word in words if len(word) > 1]
     letters = [_letters()[c] for c in set(text) if c in _letters()]
-    votes: dict[str, float] = dict.fromkeys(expected, 0.5)
+    votes = dict.fromkeys(expected, 30)
     for languages in (*map(known.__getitem__, words), *letters):
         if ENGLISH not in languages:
             for language in languages:
-                votes[language] = votes.get(language, 0) + 1 + 1 / len(languages)
-    best = max(votes, key=votes.__getitem__, default=ENGLISH)
+                votes[language] = votes.get(language, 0) + 60 + 60 // len(languages)
+    best = max(LANGUAGES, key=lambda language: votes.get(language, 0))
     english = [languages for languages in spoken if ENGLISH in languages]
     against = sum(best not in languages for languages in english)
     own = sum(best in languages and ENGLISH not in languages for languages in spoken)
     own += min(sum(best in languages for languages in letters), 1 if against else _ENOUGH)
-    if own > against and own >= (1 if best in expected else _ENOUGH):
+    unmistakable = not english and any(known[word] == (best,) for word in words if len(word) > 2)
+    if own > against and own >= (1 if unmistakable or best in expected else _ENOUGH):
         return best
     if own == against and best in expected[:1]:
         return best
@@ -138,6 +146,12 @@ def _letters() -> dict[str, tuple[str, ...]]:
 def _foreign() -> frozenset[str]:
     """Return the stop words that are not English, as they are written."""
     return all_cases(word for word, languages in _languages().items() if ENGLISH not in languages and word.isascii())
+
+
+@cache
+def _english() -> frozenset[str]:
+    """Return frequent English words, as they are written."""
+    return all_cases(word for word, languages in _languages().items() if ENGLISH in languages and len(word) > 1)
 
 
 def all_cases(words: Iterable[str]) -> frozenset[str]:

@@ -177,14 +177,14 @@ NEGATIONS: frozenset[str] = frozenset(
 
 COMMON_ENGLISH: frozenset[str] = frozenset(
     """
-    ago alright another around away back bad bed best better big bit bye call came cant car come cool day didnt done
-    dont else even ever every feel find first fun fine go goes going gone gonna good great guy guys happy head hear
-    hello help hey hi home hot huge idk im ive job keep kind kinda know last later leave left life like little lol
-    long look lot love made make man many maybe mean mine mom mon money much name need never new next nice night
-    number oh ok okay old one people place play please plus put read really right said say see sent show sick
-    something soon sorry sort still sure take talk tell thank thanks thats theyd thing things think time today
-    tomorrow told took try two uh um use used wait walk wanna want watch way week well went whats work write ya yea
-    yeah year yes yesterday yet
+    ago already alright another around ate away back bad bed best better big bit bye call came cant car come cool
+    day didnt dinner done dont else even ever every feel find fine first fun go goes going gone gonna good great guy
+    guys happy head hear hello help hey hi home hot huge idk im ive job keep kind kinda know last later leave left
+    life like little lol long look lot love made make man many maybe mean mine mom mon money much name need never
+    new next nice night number oh ok okay old one people place play please plus put read really remember right said
+    say see sent show sick something soon sorry sort still sure take talk tell thank thanks thats theyd thing things
+    think though time today told tomorrow took try two uh um use used van wait walk wanna want watch way week well
+    went whats work write ya yea yeah year yes yesterday yet
     """.split()  # noqa: SIM905
 )
 """Frequent English words that are not stop words, to tell English apart."""

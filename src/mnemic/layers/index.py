@@ -317,14 +317,14 @@ class IndexLayer(Layer, ForkAware):
         read = index.texts | dict(zip(unread, await self._below.read(unread), strict=True)) if unread else index.texts
         records = {n: read[ref] for n, ref in refs.items()}
         found: dict[int, Match] = {}
-        for n in batch:
+        for n, score, why in zip(batch, answer.scores[batch].tolist(), answer.why(batch), strict=True):
             record = records[n]
             if record is not None and _wanted(record, search):
                 before, after = around.get(n, ((), ()))
                 found[n] = Match(
                     record=record,
-                    score=float(answer.scores[n]),
-                    why=answer.why(n),
+                    score=score,
+                    why=why,
                     before=[r for m in before if (r := records[m]) is not None],
                     after=[r for m in after if (r := records[m]) is not None],
                 )

@@ -117,14 +117,25 @@ class StaticEmbedder:
             if found:
                 # Integers, so that the sum is exact in any order.
                 np.add.reduce(table.take(found, axis=0).astype(np.float32), axis=0, out=row)
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        np.divide(rows, lengths, out=rows, where=lengths > 0)
-        return rows
+        return _normalized(rows)
 
     def embed_query(self, query: str) -> Vectors:
         """Return the query's vector, computed as for any text."""
-        row: Vectors = self.embed([query])[0]
+        import numpy as np
+
+        pieces, table = self._model.get()
+        found = np.array(pieces.cut(query), dtype=np.intp)
+        rows = np.add.reduce(table.take(found, axis=0), axis=0, dtype=np.float32, keepdims=True)
+        row: Vectors = _normalized(rows)[0]
         return row
+
+
+def _normalized(rows: Vectors) -> Vectors:
+    import numpy as np
+
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+    np.divide(rows, lengths, out=rows, where=lengths > 0)
+    return rows
 
 
 def _load() -> tuple[WordPieces, Table]:

@@ -307,6 +307,8 @@ class Vectors:
 
     def of(self, rows: Whole) -> NDArray[np.int8]:
         """Return the vectors of some rows."""
+        if len(self._blocks) == 1:
+            return self._blocks[0][rows]
         found = np.zeros((len(rows), self.dimensions), dtype=np.int8)
         for number, block in enumerate(self._blocks):
             here = np.flatnonzero(rows // BLOCK == number)

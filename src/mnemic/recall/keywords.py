@@ -120,7 +120,7 @@ def _sums(places: Whole, values: Floats, rows: int, width: int) -> tuple[Whole, 
         totals = np.bincount(at, values)
     else:
         dense = np.bincount(places, values, rows * width)
-        found = np.flatnonzero(dense)
+        found = dense.nonzero()[0]
         totals = dense[found]
     of = found // width
     return found - of * width, of, totals.astype(np.float32)

@@ -56,13 +56,18 @@ class RankedDocuments(Struct):
         self.others = None
         return True
 
-    def why(self, document: int) -> dict[str, float]:
-        """Return the contribution of each signal to a document's score, largest first."""
-        scale = self.ranking.scale
-        parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
-        if "dense" in parts and not self.ranking.exact:
-            parts["dense (approximate)"] = parts.pop("dense")
-        return dict(sorted(((n, v) for n, v in parts.items() if abs(v) > 1e-6), key=lambda part: -abs(part[1])))
+    def why(self, documents: list[int]) -> list[dict[str, float]]:
+        """Return the contributions of the signals to each document's score, largest first."""
+        names = list(self.ranking.parts)
+        if "dense" in names and not self.ranking.exact:
+            names[names.index("dense")] = "dense (approximate)"
+        parts = np.stack([values[documents] for values in self.ranking.parts.values()], axis=1, dtype=np.float64)
+        parts *= self.ranking.scale
+        order = np.argsort(-np.abs(parts), axis=1, kind="stable")
+        return [
+            {names[n]: row[n] for n in places if abs(row[n]) > 1e-6}
+            for row, places in zip(parts.tolist(), order.tolist(), strict=True)
+        ]
 
     def narrow(self, passing: set[int], after: int) -> None:
         """Remove documents after a position that are not in `passing`."""
@@ -338,7 +343,7 @@ class ScopeIndex:
         least = np.float32(-np.inf)
         if search.min_score is not None:
             least = np.nextafter(np.float32(search.min_score), least)
-        found = np.flatnonzero(scores > least)
+        found = (scores > least).nonzero()[0]
         most = max(RANKED, 4 * search.limit)
         others = None
         if len(found) > most:
@@ -354,25 +359,32 @@ class DuplicateFilter:
     def __init__(self, index: ScopeIndex) -> None:
         self._index = index
         self._digests: dict[int, int] = {}
-        self._units: dict[int, NDArray[np.float32]] = {}
         self._same: dict[int, list[str]] = {}
         """Chosen texts, by the digests of their terms."""
-        self._chosen: list[str] = []
-        self._matrix = np.zeros((COMPARED, index.table.vectors.dimensions), dtype=np.float32)
-        """Vectors of the chosen documents."""
+        self._close: dict[int, list[int]] = {}
+        """Documents that are close to another one, by document."""
+        self._chosen: dict[int, str] = {}
+        """The first chosen texts that have a vector, by document."""
+        self._units: dict[int, NDArray[np.float32]] = {}
 
     def load(self, found: list[int]) -> None:
-        """Load the vectors of candidate documents."""
+        """Compare candidate documents with each other and with the chosen ones."""
         table = self._index.table
         with self._index.lock:
             documents = np.array(found, dtype=np.int64)
             self._digests = dict(zip(found, table.digest.values[documents].tolist(), strict=True))
             rows = table.rows_of(documents)
-            known = np.flatnonzero(rows != NONE)
-            self._units = {}
-            if len(known) and table.vectors.dimensions == self._matrix.shape[1]:
-                units = table.vectors.units(rows[known])
-                self._units = dict(zip(documents[known].tolist(), units, strict=True))
+            known = documents[rows != NONE].tolist() if table.vectors.size else []
+            units = table.vectors.units(rows[rows != NONE]) if known else None
+        if units is None or (self._units and units.shape[1] != len(next(iter(self._units.values())))):
+            return
+        before = {n: self._units[n] for n in self._chosen}
+        others = np.stack([*before.values(), *units]) if before else units
+        near = units @ others.T > CLOSE
+        self._units = before | dict(zip(known, units, strict=True))
+        if np.count_nonzero(near) > len(known):
+            names = list(self._units)
+            self._close = {n: [names[m] for m in row.nonzero()[0].tolist()] for n, row in zip(known, near, strict=True)}
 
     def is_duplicate(self, document: int, record: Record) -> bool:
         """Return whether a document duplicates a chosen one; if not, choose it."""
@@ -380,14 +392,11 @@ class DuplicateFilter:
         # Stop words are not terms, but a "not" among them inverts the meaning.
         if digest and any(_alike(text, known) for known in self._same.get(digest, ())):
             return True
-        unit = self._units.get(document)
-        if unit is not None and len(self._chosen) < COMPARED:
-            count = len(self._chosen)
-            for other in np.flatnonzero(self._matrix[:count] @ unit > CLOSE).tolist():
-                if _alike(text, self._chosen[other]):
+        if document in self._units and len(self._chosen) < COMPARED:
+            for other in self._close.get(document, ()):
+                if other in self._chosen and _alike(text, self._chosen[other]):
                     return True
-            self._matrix[count] = unit
-            self._chosen.append(text)
+            self._chosen[document] = text
         self._same.setdefault(digest, []).append(text)
         return False
 

@@ -14,7 +14,14 @@ from http_server import serving
 from layered import KEY
 from mnemic import HeldError, Message, OpenOptions
 from mnemic.errors import AccessDeniedError, InvalidValueError, NotFoundError
+from mnemic.features import erasure, purging
+from mnemic.features import holds as holds_feature
 from mnemic.layers import hold as hold_layer
+from mnemic.layers.layer import Layer
+from mnemic.records import ERASURE_KIND, Record, ScopePath
+from mnemic.store.protocol import Store
+from mnemic.store.query import Op, Outcome, Put, Scan, Write
+from mnemic.store.retry import write_each
 from servers.stores import STORES
 
 
@@ -110,12 +117,141 @@ def test_a_hold_ends_by_itself(memory: mnemic.Memory, clock: Clock) -> None:
     alice.hold("case 4711", until=clock() + timedelta(days=1))
     with pytest.raises(HeldError, match="until "):
         alice.forget("soon")
+    alice.remember("later", id="later")
     clock.advance(days=1)
     assert alice.holds() == []
-    assert alice.forget("soon").deleted == 1
-    alice.remember("later", id="later")
-    memory.compact()
     assert [one.id for one in alice.memories.list()] == ["later"]
+    assert alice.forget("later").deleted == 1
+    memory.compact()
+    assert not memory._driver.run(memory._async._backend.scan(Scan(scope=ScopePath(), kinds=("hold",)))).items
+
+
+def test_after_the_end_of_a_hold_everything_expires_by_itself(memory: mnemic.Memory, clock: Clock) -> None:
+    alice = memory.scope("acme", "alice")
+    hour, end = timedelta(hours=1), clock() + timedelta(days=28)
+    alice.remember("before", id="before", ttl=hour)
+    alice.remember("long", id="long", ttl=timedelta(days=30))
+    alice.session("before", ttl=hour).add("user", "before")
+    alice.hold("case 4711", until=end)
+    alice.remember("during", id="during", ttl=hour)
+    alice.session("during", ttl=hour).add("user", "during")
+    clock.advance(days=28, hours=-1)
+    alice.session("during").add("user", "later")
+    assert {one.id for one in alice.memories.list()} == {"before", "during", "long"}
+    assert len(alice.session("before").messages()) == 1
+    clock.advance(hours=1)
+    assert [one.id for one in alice.memories.list()] == ["long"]
+    assert alice.session("before").messages() == alice.session("during").messages() == []
+    clock.advance(days=2)
+    assert alice.memories.list() == []
+
+
+def test_of_several_holds_the_longest_counts(clock: Clock) -> None:
+    with mnemic.open("memory://", clock=clock) as memory:
+        alice, day = memory.scope("acme", "alice"), timedelta(days=1)
+        alice.remember("tea", id="tea", ttl=day)
+        alice.session("chat", ttl=day).add("user", "tea")
+        ends = [None, clock() + 3 * day, clock() + 5 * day]
+        holds = [
+            space.hold("case", until=end) for space, end in zip((alice, alice, memory.scope("acme")), ends, strict=True)
+        ]
+        assert alice.memories.get("tea").expires is None
+        alice.release(holds[0])
+        assert alice.memories.get("tea").expires == ends[2]
+        memory.scope("acme").release(holds[2])
+        assert alice.memories.get("tea").expires == ends[1]
+        clock.advance(days=2)
+        assert alice.session("chat").messages()
+        clock.advance(days=1)
+        assert (alice.memories.list(), alice.session("chat").messages()) == ([], [])
+
+
+def test_an_interrupted_release_suspends_nothing_for_good(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mnemic.open("memory://", clock=clock) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea", id="tea", ttl=timedelta(hours=1))
+        hold = alice.hold("case 4711")
+        for name in ("unrestricted", "_apply"):
+
+            def dies(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(holds_feature, name, dies)
+                with pytest.raises(KeyboardInterrupt):
+                    alice.release(hold)
+        alice.release(hold)
+        clock.advance(hours=1)
+        assert alice.memories.list() == []
+
+
+def test_a_scope_below_one_that_is_being_erased_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mnemic.open("memory://") as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea")
+        with monkeypatch.context() as patch:
+            patch.setattr(erasure, "purge", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                memory.scope("acme").erase()
+        with pytest.raises(InvalidValueError, match="is being erased"):
+            alice.hold("case 4711")
+        assert memory.scope("acme").erase().complete
+        alice.hold("case 4711")
+
+
+async def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_of_an_erasure_and_a_hold_at_once_the_erasure_finds_the_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mnemic.open("memory://") as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember("tea")
+        held = []
+
+        async def meanwhile(store: Store, scope: ScopePath, **options: bool) -> purging.Streams:
+            held.append(await memory._async.scope("acme", "alice").hold("case 4711"))
+            return await purging.streams_of(store, scope, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(erasure, "streams_of", meanwhile)
+            with pytest.raises(HeldError, match="case 4711"):
+                alice.erase()
+        assert len(alice.memories.list()) == 1
+        alice.release(held[0])
+        assert alice.erase().interrupted == []
+
+
+def test_of_an_erasure_and_a_hold_at_once_the_hold_finds_the_erasure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meanwhile(Layer):
+        async def write(self, write: Write) -> list[Outcome]:
+            await self._below.write(Write((Put(Record(ScopePath("acme"), ERASURE_KIND, "other")),)))
+            return await super().write(write)
+
+    with mnemic.open("memory://") as memory:
+        with monkeypatch.context() as patch:
+            patch.setattr(holds_feature, "unrestricted", Meanwhile)
+            with pytest.raises(InvalidValueError, match="is being erased"):
+                memory.scope("acme", "alice").hold("case 4711")
+        assert memory.scope("acme").holds() == []
+
+
+def test_a_hold_changes_a_page_of_records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    async def counted(store: Store, batch: list[tuple[Op, ...]]) -> list[bool]:
+        sizes.append(len(batch))
+        return await write_each(store, batch)
+
+    monkeypatch.setattr(holds_feature, "write_each", counted)
+    monkeypatch.setattr(holds_feature, "PAGE", 10)
+    with mnemic.open("memory://") as memory:
+        alice = memory.scope("acme", "alice")
+        for n in range(25):
+            alice.remember(f"tea {n}", id=f"{n}", ttl=timedelta(days=1))
+        alice.release(alice.hold("case 4711"))
+        assert sizes[:6] == [10, 10, 5] * 2
+        assert all(one.expires is not None for one in alice.memories.list())
 
 
 def test_another_process_obeys_a_hold(tmp_path: Path) -> None:

@@ -385,6 +385,8 @@ class _Change:
         else:
             # Never earlier than before: a slow clock does not shorten the time to live.
             stream.expires = max(stream.expires, self.moment + stream.ttl)
+        if touch is not None and touch.until is not None and stream.expires is not None:
+            stream.expires = max(stream.expires, touch.until)
 
 
 _shared: dict[str, _Data] = {}

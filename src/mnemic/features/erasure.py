@@ -220,7 +220,7 @@ class Erasure:
     async def _begin(self) -> list[InterruptedErasure]:
         """Record that an erasure has begun; return those that began earlier and did not finish.
 
-        Whoever sets a hold looks for that record after the hold is stored, as this looks for holds after the record is:
+        A writer of a hold looks for that record after the hold is stored, as this looks for holds after the record is:
         of an erasure and a hold that begin at once, at least one is refused.
         """
         before = await self._interrupted()

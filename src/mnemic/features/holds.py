@@ -1,7 +1,9 @@
-"""Legal holds: sets and releases them, and suspends and restores what would expire meanwhile."""
+"""Legal holds: sets and releases them, and changes when what is under them expires."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,17 +11,17 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from ..checks import check_name, check_text, check_time, new_id, shown
-from ..errors import AccessDeniedError, InvalidValueError, NotFoundError
+from ..errors import AccessDeniedError, ConflictError, InvalidValueError, NotFoundError
 from ..layers.audit import actor_of
 from ..layers.history import HistoryLayer
 from ..layers.hold import TECHNICAL, Hold, HoldLayer, hold_ref, to_record
 from ..layers.layer import layers_of
 from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, require, unrestricted, visible_root
-from ..layers.versions import EXPIRY
-from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, VERSION, ScopePath, Stream
-from ..store.protocol import Store, all_streams, scan_all
-from ..store.query import Delete, Derive, Op, Put, Scan, StreamScan, Touch, Write
+from ..layers.versions import EXPIRY, FOREVER, suspended
+from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, VERSION, Record, ScopePath, Stream
+from ..store.protocol import Store, all_streams, scan_pages
+from ..store.query import Delete, Derive, Expect, Op, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import write_each
 from .settings import session_settings
 
@@ -64,12 +66,26 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
         raise InvalidValueError("a hold needs a reason")
     if hold.until is not None and hold.until <= hold.created:
         raise InvalidValueError(f"a hold ends later than now: {hold.until}")
-    async for mark in scan_all(layer, Scan(scope=scope, kinds=(ERASURE_KIND,), below=True)):
-        raise InvalidValueError(f"scope {shown(mark.scope.path)} is being erased: finish that before holding it")
+    await _refuse_erasing(layer, scope)
     await unrestricted(store).write(Write((Put(to_record(hold), 0),)))
+    try:
+        await _refuse_erasing(layer, scope)  # one that began meanwhile, and has not seen the hold
+    except InvalidValueError:
+        await unrestricted(store).write(Write((Delete(hold_ref(hold.id)),)))
+        raise
     await layer.known_everywhere()
-    await _suspend(_base(layer), scope)
+    await _apply(layer, scope, await layer.active(fresh=True))
     return hold
+
+
+async def _refuse_erasing(layer: HoldLayer, scope: ScopePath) -> None:
+    """Raise InvalidValueError if a scope, or one above or below it, is being erased."""
+    above = [ScopePath("/".join(scope.segments[:n])) for n in range(len(scope.segments))]
+    scans = [Scan(scope=one, kinds=(ERASURE_KIND,), below=one == scope) for one in (*above, scope)]
+    if any([(await layer.scan(scan)).items for scan in scans]):
+        raise InvalidValueError(
+            f"scope {shown(scope.path)}, or one above or below it, is being erased: finish that before holding it"
+        )
 
 
 async def list_holds(store: Store, scope: ScopePath) -> list[Hold]:
@@ -95,13 +111,16 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
     found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.holds(hold.scope)]
     if not found:
         raise NotFoundError(f"there is no hold {shown(id)} on {shown(scope.path)}")
+    # Before and after it is deleted: an interruption in between leaves nothing suspended but what is written right now.
+    await _apply(layer, found[0].scope, [hold for hold in await layer.active(fresh=True) if hold.id != id])
     await unrestricted(store).write(Write((Delete(hold_ref(id)),)))
-    await restore(layer, found[0].scope)
+    await layer.known_everywhere()
+    await _apply(layer, found[0].scope, await layer.active(fresh=True))
     return found[0]
 
 
 async def release_ended(store: Store) -> int:
-    """Remove holds whose time has come, and restore what they had suspended; return how many."""
+    """Remove holds whose time has come; return how many. What they had suspended has expired by itself."""
     layer = next((one for one in layers_of(store) if isinstance(one, HoldLayer)), None)
     if layer is None or isinstance(store, RestrictedLayer):
         return 0
@@ -109,7 +128,6 @@ async def release_ended(store: Store) -> int:
     ended = [hold for hold in await layer.stored() if hold.until is not None and hold.until <= now]
     for hold in ended:
         await store.write(Write((Delete(hold_ref(hold.id)),)))
-        await restore(layer, hold.scope)
     return len(ended)
 
 
@@ -134,36 +152,40 @@ def _base(layer: HoldLayer) -> Store:
     return next(one for one in layers_of(layer._below) if not isinstance(one, HistoryLayer | RedactLayer))
 
 
-async def _suspend(below: Store, scope: ScopePath) -> None:
-    """Let nothing in a scope expire; the expiry of each record is kept beside it."""
-    for stream in await _streams(below, scope):
-        if stream.ttl is not None:
-            await below.write(Write((replace(Touch.of(stream), ttl=None),)))
-        writes: list[tuple[Op, ...]] = []
-        async for record in scan_all(below, Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE)):
-            if record.expires is not None:
-                kept = Derive(record.ref, EXPIRY, record.expires.isoformat().encode())
-                writes.append((Put(replace(record, expires=None), record.version, record.updated), kept))
-        await write_each(below, writes)
-
-
-async def restore(layer: HoldLayer, scope: ScopePath) -> None:
-    """Let records and sessions expire again that no other hold covers."""
-    others = await layer.active(fresh=True)
+async def _apply(layer: HoldLayer, scope: ScopePath, holds: Sequence[Hold]) -> None:
+    """Let what is in a scope expire as these holds allow; the expiry of its own is kept beside each record."""
     below = _base(layer)
     for stream in await _streams(below, scope):
-        if any(hold.covers(stream.scope) for hold in others):
-            continue
-        if (ttl := await _ttl(below, stream)) is not None:
-            await below.write(Write((replace(Touch.of(stream), ttl=ttl),)))
-        writes: list[tuple[Op, ...]] = []
+        held_until = max((hold.ends for hold in holds if hold.covers(stream.scope)), default=None)
+        await _apply_to_stream(below, stream, held_until)
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(EXPIRY,))
-        async for record in scan_all(below, scan):
-            if (kept := record.derived.get(EXPIRY)) is not None:
-                expires = datetime.fromisoformat(kept.decode())
-                put = Put(replace(record, expires=expires, derived={}), record.version, record.updated)
-                writes.append((put, Derive(record.ref, EXPIRY, None)))
-        await write_each(below, writes)
+        async for page in scan_pages(below, scan):
+            await write_each(below, [ops for record in page if (ops := _new_expiry(record, held_until))])
+
+
+async def _apply_to_stream(below: Store, stream: Stream, held_until: datetime | None) -> None:
+    ttl = stream.ttl or await _ttl(below, stream)
+    if ttl is None:
+        return
+    none = replace(Touch.of(stream), ttl=None)
+    ops: list[Op] = [Expect(stream.scope, stream.kind, settings=stream.settings), none]
+    if held_until != FOREVER:
+        ops.append(replace(none, ttl=ttl, until=held_until))
+    with suppress(ConflictError):  # who changed the settings meanwhile has seen the holds
+        await below.write(Write(tuple(ops)))
+
+
+def _new_expiry(record: Record, held_until: datetime | None) -> tuple[Op, ...]:
+    """Return the operations that change the expiry of a record; none if it stays."""
+    kept = record.derived.get(EXPIRY)
+    own = record.expires if kept is None else datetime.fromisoformat(kept.decode())
+    if own is None:
+        return ()
+    expires = own if held_until is None else suspended(own, held_until)
+    if expires == record.expires:
+        return ()
+    put = Put(replace(record, expires=expires, derived={}), record.version, record.updated)
+    return put, Derive(record.ref, EXPIRY, None if expires == own else own.isoformat().encode())
 
 
 async def _ttl(below: Store, stream: Stream) -> timedelta | None:

@@ -352,7 +352,14 @@ class _KeepingWrite:
     def _version(self, record: Record, *, removed: bool, purge: str | None = None) -> Put:
         keep = self._ttls.get(record.kind, self._keep)
         return version_put(
-            record, removed=removed, by=self._by, now=self._now(), keep=keep, purge=purge, salt=self._salt
+            record,
+            removed=removed,
+            by=self._by,
+            now=self._now(),
+            keep=keep,
+            purge=purge,
+            salt=self._salt,
+            held_until=self._write.held_until,
         )
 
     def _now(self) -> datetime:

@@ -1,8 +1,9 @@
 """The hold layer: under a legal hold, nothing in a scope is deleted, evicted or expires.
 
-Holds are records at the root. Deletions that a caller asks for raise HeldError; limits evict nothing, and times to live
-are left out, for as long as the hold lasts. Moving a record, to the archive or to another key, is allowed, and so is
-changing it: the history, if the memory has one, keeps the earlier versions as long as the hold lasts.
+Holds are records at the root. Deletions that a caller asks for raise HeldError; limits evict nothing, and nothing
+expires, for as long as the hold lasts: records and sessions are given the end of the hold, if that is later than their
+own expiry, so that they need nobody when it comes. Moving a record, to the archive or to another key, is allowed, and
+so is changing it: the history, if the memory has one, keeps the earlier versions as long as the hold lasts.
 
 Every process reads the holds at most once in `FRESH` seconds, and only before writes that can remove something. A new
 hold waits that long, so that every process knows of it when `hold` returns.
@@ -41,7 +42,7 @@ from ..store.protocol import Capability, Scrubbed, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
 from .history import HistoryLayer
 from .layer import Layer, layers_of, whole_store
-from .versions import EXPIRY, UNDER_HOLD
+from .versions import EXPIRY, FOREVER, suspended
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
@@ -62,6 +63,11 @@ class Hold(Value, frozen=True, kw_only=True):
     created: datetime
     until: datetime | None = None
     actor: str | None = None
+
+    @property
+    def ends(self) -> datetime:
+        """When the hold ends; FOREVER if it must be released."""
+        return self.until or FOREVER
 
     def covers(self, scope: ScopePath) -> bool:
         """Return whether a scope is under the hold."""
@@ -118,15 +124,19 @@ class HoldLayer(Layer):
         """Write, unless a hold forbids it; raises HeldError."""
         if not _may_remove(write.ops) and not (self._history and _may_replace(write.ops)):
             return await self._below.write(write)
-        scope = place_of(write.ops[0])[0]
-        hold = next((hold for hold in await self.active() if hold.covers(scope)), None)
+        hold = await self._longest(place_of(write.ops[0])[0])
         if hold is None:
-            outcomes = await self._below.write(write)
+            outcomes = await self._below.write(write if write.held_until is None else replace(write, held_until=None))
         else:
-            outcomes = await self._write_held(write, hold.seen_from(confinement()))
+            outcomes = await self._write_held(write, hold)
         if any(place_of(op)[1] == HOLD_KIND for op in write.ops):
             self._read_at = float("-inf")
         return outcomes
+
+    async def _longest(self, scope: ScopePath) -> Hold | None:
+        """Return the hold on a scope that ends last, as the caller may see it."""
+        holds = [hold for hold in await self.active() if hold.covers(scope)]
+        return max(holds, key=lambda hold: hold.ends).seen_from(confinement()) if holds else None
 
     async def refuse_held(self, scope: ScopePath) -> None:
         """Raise HeldError if a scope, or something below it, is under a hold."""
@@ -144,18 +154,16 @@ class HoldLayer(Layer):
         expiries: list[Op] = []
         for op in write.ops:
             if isinstance(op, Put) and op.record.expires is not None and op.record.kind not in TECHNICAL:
-                expiries.append(Derive(op.record.ref, EXPIRY, op.record.expires.isoformat().encode()))
-                op = replace(op, record=replace(op.record, expires=None))
+                expires = suspended(op.record.expires, hold.ends)
+                if expires != op.record.expires:
+                    expiries.append(Derive(op.record.ref, EXPIRY, op.record.expires.isoformat().encode()))
+                    op = replace(op, record=replace(op.record, expires=expires))
             elif isinstance(op, Touch) and op.kind not in TECHNICAL:
-                op = replace(op, ttl=None)
+                op = replace(op, ttl=None) if hold.ends == FOREVER else replace(op, until=hold.ends)
             elif isinstance(op, Limit):
                 op = replace(op, max_count=None, max_weight=None, evict=())
             ops.append(op)
-        token = UNDER_HOLD.set(True)
-        try:
-            outcomes = await self._below.write(replace(write, ops=(*ops, *expiries)))
-        finally:
-            UNDER_HOLD.reset(token)
+        outcomes = await self._below.write(replace(write, ops=(*ops, *expiries), held_until=hold.ends))
         return [
             _within(op, outcome) if isinstance(op, Limit) else outcome
             for op, outcome in zip(write.ops, outcomes, strict=False)
@@ -163,9 +171,9 @@ class HoldLayer(Layer):
 
     async def check(self, ops: Sequence[Op]) -> None:
         """Raise HeldError if a hold forbids operations, all in one scope."""
-        hold = next((hold for hold in await self.active() if hold.covers(place_of(ops[0])[0])), None)
+        hold = await self._longest(place_of(ops[0])[0])
         if hold is not None:
-            await self._check(ops, hold.seen_from(confinement()))
+            await self._check(ops, hold)
 
     async def _check(self, ops: Sequence[Op], hold: Hold) -> None:
         """Raise HeldError if operations delete something that they do not put again."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
@@ -25,13 +24,14 @@ from ..store.query import Condition, Put, Scan
 __all__ = [
     "BEGIN_REF",
     "EXPIRY",
+    "FOREVER",
     "KEPT_KINDS",
-    "UNDER_HOLD",
     "KeptVersion",
     "PurgeRecord",
     "placed",
     "purge_record",
     "read_versions",
+    "suspended",
     "version_put",
 ]
 
@@ -41,8 +41,8 @@ BEGIN_REF = Ref(ScopePath(), VERSION, "begin")
 """Ref of the record that says since when the versions of a store are kept, and how long."""
 EXPIRY = "expiry-under-hold"
 """Name of the derived value that has the expiry of a record that a legal hold has suspended, in ISO 8601."""
-UNDER_HOLD: ContextVar[bool] = ContextVar("mnemic_under_hold", default=False)
-"""Whether what is written now is under a legal hold, so that its earlier versions must not expire."""
+FOREVER = datetime.max.replace(tzinfo=UTC)
+"""When a legal hold ends that was set without an end."""
 READ_AT_ONCE = 200
 """How many versions are read at once."""
 
@@ -80,6 +80,11 @@ class KeptVersion(Struct, frozen=True):
     """In a copy, whose records have other seqs: the seq after which it was, and its own in the original."""
 
 
+def suspended(expires: datetime, held_until: datetime) -> datetime | None:
+    """Return when something expires that is under a legal hold; None for never."""
+    return None if held_until == FOREVER else max(expires, held_until)
+
+
 def version_put(
     record: Record,
     *,
@@ -89,11 +94,13 @@ def version_put(
     keep: timedelta,
     purge: str | None = None,
     salt: str = "",
+    held_until: datetime | None = None,
 ) -> Put:
     """Return the operation that keeps a version; it conflicts if another writer has kept the same one.
 
     A `salt` is for a version that only looks the same, of a stream that was dropped and began again.
     With `purge`, the id of a purge that follows, it counts from then on, and replaces an older one of that purge.
+    Under a legal hold it does not expire before `held_until`.
     """
     assert record.updated is not None
     expires = now + keep if record.expires is None else min(now + keep, record.expires)
@@ -105,8 +112,8 @@ def version_put(
     # The record was checked when it was written; with its encoding it may be longer than one may be.
     data: dict[str, Any] = {"record": encode_record(record).decode(), "removed": removed, "by": by, "purge": purge}
     kept = copy(put.record)
-    if UNDER_HOLD.get():
-        force_setattr(kept, "expires", None)
+    if held_until is not None:
+        force_setattr(kept, "expires", suspended(expires, held_until))
         force_setattr(kept, "derived", {EXPIRY: expires.isoformat().encode()})
     force_setattr(kept, "data", {name: value for name, value in data.items() if value})
     force_setattr(put, "record", kept)

@@ -395,6 +395,8 @@ class _Planner(Struct):
             state.ttl, state.expires = ttl, None
         state.settings = op.settings
         stream.touch(self.moment, updated)
+        if op.until is not None and state.expires is not None:
+            state.expires = max(state.expires, to_microseconds(op.until))
         return Outcome()
 
     def _limit(self, op: Limit) -> Outcome:

@@ -138,7 +138,7 @@ class Touch(Struct, frozen=True, tag="touch", tag_field="op"):
 
     Also sets the stream's `settings`, an opaque text for its writers that is deleted with the stream. Counts as a
     write, now or at `updated`. `created` is when the stream began, if that is earlier than its first write here. An
-    expired stream reads as empty.
+    expired stream reads as empty. One with a time to live does not expire before `until`, if that is given.
     """
 
     scope: ScopePath
@@ -147,6 +147,7 @@ class Touch(Struct, frozen=True, tag="touch", tag_field="op"):
     settings: str | None = None
     created: datetime | None = None
     updated: datetime | None = None
+    until: datetime | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for a time to live that is not positive, or settings that are not text."""
@@ -154,14 +155,16 @@ class Touch(Struct, frozen=True, tag="touch", tag_field="op"):
             check_ttl(self.ttl)
         if self.settings is not None:
             check_text(self.settings, "settings")
-        for name in ("created", "updated"):
+        for name in ("created", "updated", "until"):
             if (time := getattr(self, name)) is not None:
                 force_setattr(self, name, check_time(time, name))
 
     @classmethod
     def of(cls, stream: Stream) -> Touch:
         """Return the operation that gives another stream the settings and times of this one."""
-        return cls(stream.scope, stream.kind, stream.ttl, stream.settings, stream.created, stream.updated)
+        return cls(
+            stream.scope, stream.kind, stream.ttl, stream.settings, stream.created, stream.updated, stream.expires
+        )
 
 
 class Expect(Struct, frozen=True, tag="expect", tag_field="op"):
@@ -190,14 +193,16 @@ class Write(Struct, frozen=True):
     """Operations on streams of one scope, applied in order, all or none.
 
     A write with an `id` runs once: sent again within `ONCE_LASTS`, it returns the first outcomes. The id is erased
-    with the scope. `digest` identifies the content of the write; it is
-    computed unless given. With `lazy`, layers may compute derived values later.
+    with the scope. `digest` identifies the content of the write; it is computed unless given. With `lazy`, layers may
+    compute derived values later. `held_until` is set by the layer of legal holds for a scope under one: the earlier
+    versions that history keeps do not expire before.
     """
 
     ops: tuple[Op, ...]
     id: str | None = None
     lazy: bool = False
     digest: str | None = None
+    held_until: datetime | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for operations in several scopes, or an invalid id."""

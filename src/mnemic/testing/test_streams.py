@@ -74,6 +74,20 @@ def test_a_slow_clock_does_not_let_a_stream_expire_sooner(harness: Harness) -> N
     assert harness.keys() == ["a", "c"]
 
 
+def test_a_stream_can_be_kept_beyond_its_time_to_live(harness: Harness) -> None:
+    hour = timedelta(hours=1)
+    harness.write(Put(record("a")))
+    until = harness.stream().updated + 4 * hour
+    harness.write(Touch(SCOPE, KIND, hour, until=until))
+    assert (harness.stream().ttl, harness.stream().expires) == (hour, until)
+    with harness.clock_off_by(2 * hour):
+        harness.put("b")
+        assert harness.keys() == ["a", "b"]
+        assert harness.stream().expires == until
+    harness.write(Touch(SCOPE, KIND, None), Touch(SCOPE, KIND, hour))
+    assert harness.stream().expires == harness.stream().updated + hour
+
+
 def test_another_time_to_live_may_be_shorter(harness: Harness) -> None:
     harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(hours=2)))
     harness.write(Put(record("b")), Touch(SCOPE, KIND, timedelta(hours=1)))

@@ -292,8 +292,12 @@ def test_keys_in_a_key_store_are_not_in_a_copy_of_the_data(tmp_path: Path) -> No
     for url in (backup, archive, data):
         with mnemic.open(url, encryption_key=encryption) as memory:
             assert {hit.scope.path for hit in memory.scope("acme").recall("likes")} == {"acme/bob"}
-    with mnemic.open(f"sqlite:///{tmp_path}/trail.db", encryption_key=encryption) as memory:
-        pass
+    # The log has the store's own key: what was done can still be read, which has no content.
+    with mnemic.open(data, encryption_key=encryption, audit=f"sqlite:///{tmp_path}/trail.db") as memory:
+        log = memory.audit_trail(ALICE)
+        assert [(entry.operation, entry.kind) for entry in log[:2]] == [("put", "memory")] * 2
+        assert "likes" not in str(log)
+    assert b"alice likes" not in (tmp_path / "trail.db").read_bytes()
     stored = (tmp_path / "keys.db").read_bytes()
     assert b"alice" not in stored
     assert b"bob" not in stored

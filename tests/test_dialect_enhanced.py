@@ -241,12 +241,12 @@ def test_adding_again_without_metadata_keeps_it(store: Any) -> None:
 def test_texts_are_encrypted(tmp_path: Path) -> None:
     path, key = tmp_path / "agent.db", bytes(range(32))
     memory = EnhancedAgentMemory(persistent=True, path=path, encryption_key=key)
-    memory.add_experience("The treasure is under the oak")
-    memory.add_message("user", "Dig at the oak")
-    assert memory.recall("treasure")[0][1] == "The treasure is under the oak"
+    memory.add_experience("The treasure is under the sycamore")
+    memory.add_message("user", "Dig at the sycamore")
+    assert memory.recall("treasure")[0][1] == "The treasure is under the sycamore"
     with pytest.raises(mnemic.DecryptionError):
         SqliteStore(path)
-    assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]
+    assert not [file for file in tmp_path.iterdir() if b"sycamore" in file.read_bytes()]
 
 
 def test_a_companion_index_is_of_the_long_term_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:

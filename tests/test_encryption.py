@@ -28,24 +28,27 @@ from mnemic.layers.cipher import HEAD
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.encryption_metadata import METADATA_REF
 from mnemic.layers.layer import Layer
+from mnemic.models.static import StaticEmbedder
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Capability, Page, Store, scan_all
 from mnemic.store.query import Condition, Delete, Derive, Put, Scan, StreamScan, Write
 
 OLD, NEW = bytes(range(100, 132)), Fernet.generate_key()
 SCOPE = ScopePath("acme/alice")
+EMBEDDER = StaticEmbedder.id.encode()
 A = Ref(SCOPE, "note", "a")
 
 SECRETS = [
-    "teapot", "Earl", "drink", "favourite", "confidential", "Wonderland", "Hatter", "works", "chat-7",
+    "teapot", "Earl Grey", "beverage", "favourite", "confidential", "Wonderland", "Hatter", "works for", "chat-7",
     "velvet", "description", "helpful",
 ]  # fmt: skip
+"""What must not be found in ciphertext: words so long that chance does not write them."""
 
 
 def fill(memory: mnemic.Memory) -> mnemic.Scope:
     """Remember something of every kind."""
     alice = memory.scope("acme", "alice")
-    alice.remember("Alice has a velvet teapot", metadata={"favourite": "drink"}, source="chat-7", importance=2.0)
+    alice.remember("Alice has a velvet teapot", metadata={"favourite": "beverage"}, source="chat-7", importance=2.0)
     alice.remember("She drinks Earl Grey every morning", metadata={"level": "confidential"})
     chat = alice.session("monday")
     chat.set_system("You are a helpful teapot")
@@ -96,11 +99,14 @@ def test_no_plain_text_is_in_the_file(tmp_path: Path) -> None:
         assert all(entry[n : n + 12] not in bytes_of(sealed) for n in range(0, len(entry) - 12, 12))
 
 
-def test_the_name_of_the_embedder_is_encrypted(file_url: str) -> None:
-    with mnemic.open(file_url, encryption_key=KEY) as memory:
-        memory.scope("a").remember("tea")
-    with mnemic.open(file_url, encryption_key=KEY) as memory:
-        assert memory.scope("a").recall("tea")[0].record.text == "tea"
+def test_the_name_of_the_embedder_is_encrypted(tmp_path: Path) -> None:
+    for key in (None, KEY):
+        with mnemic.open(f"sqlite:///{tmp_path}/{key is None}.db", encryption_key=key) as memory:
+            memory.scope("a").remember("tea")
+        with mnemic.open(f"sqlite:///{tmp_path}/{key is None}.db", encryption_key=key) as memory:
+            assert memory.scope("a").recall("tea")[0].record.text == "tea"
+    assert EMBEDDER in (tmp_path / "True.db").read_bytes()
+    assert EMBEDDER not in (tmp_path / "False.db").read_bytes()
 
 
 def test_only_fields_that_the_store_needs_are_in_clear(tmp_path: Path) -> None:
@@ -221,7 +227,7 @@ def test_recall_finds_the_same_with_encryption(tmp_path: Path) -> None:
         with mnemic.open(url, encryption_key=key) as memory:
             alice = memory.scope("acme", "alice")
             found = [alice.recall(query, k=10, neighbors=1, uses=False) for query in queries]
-            found.append(alice.recall("teapot", metadata={"favourite": "drink"}, uses=False))
+            found.append(alice.recall("teapot", metadata={"favourite": "beverage"}, uses=False))
             answers.append(found)
     assert all(answers[0])
     for without, within in zip(*answers, strict=True):

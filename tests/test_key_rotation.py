@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from mnemic.cli import main
 from mnemic.errors import ConflictError, DecryptionError, InvalidValueError
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.layers.layer import Layer
+from mnemic.models.static import StaticEmbedder
 from mnemic.recall.index_entry import entry_name
 from mnemic.records import ENCRYPTION_KIND, Record
 from mnemic.store import registry
@@ -131,8 +133,9 @@ def test_an_interrupted_rotation_resumes(filled: str) -> None:
     async def work() -> None:
         parsed, backend = registry.find(filled)
         store = await backend.open(parsed)
-        names = ("use", entry_name("words-256"))
+        names = ("use", entry_name(StaticEmbedder.id))
         before = {(r.scope, r.kind, r.key): r for r in await everything(EncryptLayer(store, OLD), *names)}
+        assert {name for r in before.values() for name in r.derived} == set(names)
         breaks = 0
         for writes in range(0, 30, 2):
             try:
@@ -148,8 +151,10 @@ def test_an_interrupted_rotation_resumes(filled: str) -> None:
         assert {at: replace(r, version=0) for at, r in after.items()} == {
             at: replace(r, version=0) for at, r in before.items()
         }
-        # Each record was written once.
-        assert sum(r.version - before[at].version for at, r in after.items() if r.kind == "message") > 0
+        # Each record was written once: the version of a stream grows by one with each.
+        messages = [at for at in before if at[1] == "message"]
+        grown = {(at[0], after[at].version - before[at].version) for at in messages}
+        assert grown == set(Counter(at[0] for at in messages).items())
         await store.close()
 
     run(work())

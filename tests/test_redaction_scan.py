@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -223,6 +224,10 @@ def test_the_vault_has_the_values_of_records_that_changed_during_a_mend(
 def test_a_store_without_findings_is_not_written(tmp_path: Path) -> None:
     with mnemic.open(f"sqlite:///{tmp_path}/m.db") as memory:
         memory.scope("a").remember("tea")
-        before = sqlite3.connect(tmp_path / "m.db").execute("PRAGMA data_version").fetchone()
-        assert memory.scan(mend=True).matched == 0
-        assert sqlite3.connect(tmp_path / "m.db").execute("PRAGMA data_version").fetchone() == before
+        with closing(sqlite3.connect(tmp_path / "m.db")) as watching:
+            # Changes with every commit of another connection.
+            before = watching.execute("PRAGMA data_version").fetchone()
+            assert memory.scan(mend=True).matched == 0
+            assert watching.execute("PRAGMA data_version").fetchone() == before
+            memory.scope("a").remember("milk")
+            assert watching.execute("PRAGMA data_version").fetchone() != before

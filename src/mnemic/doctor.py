@@ -21,6 +21,7 @@ from .errors import (
     StoreUnavailableError,
 )
 from .features.hits import to_item_of
+from .kinds import KINDS
 from .layers.beside import open_encrypted
 from .layers.encryption import check_plain
 from .layers.encryption_metadata import METADATA_REF
@@ -28,26 +29,7 @@ from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
-from .records import (
-    API_KEY_KIND,
-    CHAINS_KIND,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FENCE_KIND,
-    GUARD,
-    HOLD_KIND,
-    LEASE,
-    ONCE_KIND,
-    PROGRESS,
-    RECALLED,
-    SIGNING_KIND,
-    VERSION,
-    Record,
-    ScopePath,
-    Stream,
-    Value,
-)
+from .records import RECALLED, VERSION, Record, ScopePath, Stream, Value
 from .store import registry
 from .store.damage import records_around, streams_around
 from .store.diagnosis import Diagnosis, Problem
@@ -56,21 +38,7 @@ from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
 
-INTERNAL = (
-    API_KEY_KIND,
-    CHAINS_KIND,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    FENCE_KIND,
-    GUARD,
-    LEASE,
-    ONCE_KIND,
-    PROGRESS,
-    SIGNING_KIND,
-    ERASURE_KIND,
-    HOLD_KIND,
-    VERSION,
-)
+INTERNAL = frozenset(name for name, kind in KINDS.items() if not kind.counted)
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000
 """How many records are read at most, unless the examination is deep."""

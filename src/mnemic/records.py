@@ -13,6 +13,39 @@ from msgspec import Struct, field, json
 
 from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError, UnreadableStoreError
+from .kinds import (
+    API_KEY_KIND,
+    ARCHIVED,
+    AUDIT_KIND,
+    AUDIT_KINDS,
+    AUDITED,
+    CHAINS_KIND,
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
+    ERASURE_KIND,
+    FACT,
+    FENCE_KIND,
+    GUARD,
+    HISTORY,
+    HOLD_KIND,
+    JOURNAL,
+    KEPT,
+    LEASE,
+    MEMORY,
+    MESSAGE,
+    NOTE,
+    OF_SESSIONS,
+    ONCE_KIND,
+    PROGRESS,
+    PRUNED,
+    RECALLED,
+    SIGNING_KIND,
+    SUMMARY,
+    TITLE,
+    UNLISTED,
+    VAULT,
+    VERSION,
+)
 
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
@@ -21,71 +54,6 @@ __all__ = [
     "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName",
     "Value", "content", "digest", "digest_of", "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
-
-EMBEDDER_KIND = "embedder"
-"""Kind of the record, at the root, that identifies the embedder of the stored vectors."""
-ENCRYPTION_KIND = "encryption"
-"""Kind of the records, at the root, that mark a store as encrypted, and hold its wrapped keys."""
-FENCE_KIND = "key-fence"
-"""Kind of a stream without records in each scope of an encrypted store, whose settings name the current data key."""
-AUDIT_KIND = "audit"
-"""Kind of audit log entries; append-only."""
-CHAINS_KIND = "audit-chains"
-"""Kind of the entries, at the root, of the register of audit chains; append-only."""
-SIGNING_KIND = "signing-key"
-"""Kind of the records, at the root, of the signing keys that a store keeps."""
-AUDIT_KINDS = (AUDIT_KIND, CHAINS_KIND)
-"""Kinds of the audit log, which have no text."""
-API_KEY_KIND = "api-key"
-"""Kind of the records, at the root, of the API keys of a server."""
-HOLD_KIND = "hold"
-"""Kind of the records, at the root, of legal holds."""
-ERASURE_KIND = "erasure"
-"""Kind of the record, in a scope that is being erased, that says so until it is done."""
-KEPT = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, HOLD_KIND, SIGNING_KIND)
-"""Kinds that an erasure keeps: keys, what was done, and holds; encrypted with keys of the store's own."""
-ONCE_KIND = "once"
-"""Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
-VERSION = "version"
-"""Kind of the records of earlier versions (history); scans return them only if they name the kind."""
-UNLISTED = (ONCE_KIND, VERSION)
-"""Kinds that scans and lists of streams leave out unless they name them."""
-
-MESSAGE = "message"
-"""A message in a session."""
-ARCHIVED = "archived"
-"""A message moved to the session's archive by a limit."""
-SUMMARY = "summary"
-"""The running summary of a session."""
-TITLE = "title"
-"""The title of a session."""
-MEMORY = "memory"
-"""A memory."""
-NOTE = "note"
-"""A note."""
-FACT = "fact"
-"""A fact."""
-PRUNED = "pruned"
-"""An archived memory: it has no text, so recall does not find it."""
-HISTORY = "memory-history"
-"""An event of a memory that was changed or deleted through mem0's API, without its text."""
-JOURNAL = "journal"
-"""A journal entry of an agent's write."""
-PROGRESS = "progress"
-"""How far a learner has processed a session."""
-LEASE = "lease"
-"""A lease: the exclusive right of one writer to shrink a session."""
-VAULT = "vault"
-"""The encrypted value behind a hash that redaction has put in its place."""
-GUARD = "fact-guard"
-"""A record through which concurrent writers of a single-valued predicate conflict."""
-
-OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
-"""Kinds in a session's own scope."""
-RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
-"""Kinds with a text or a title, which recall searches."""
-AUDITED = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND, HOLD_KIND)
-"""Kinds whose changes are audited."""
 
 SHOWN = 60
 """How many characters of a text a repr shows."""

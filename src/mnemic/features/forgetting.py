@@ -17,34 +17,10 @@ from msgspec.structs import replace
 
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
+from ..kinds import NOT_WRITTEN, WRITTEN
 from ..messages import decode
 from ..recall.index_entry import USE
-from ..records import (
-    API_KEY_KIND,
-    AUDIT_KIND,
-    CHAINS_KIND,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    GUARD,
-    HISTORY,
-    HOLD_KIND,
-    JOURNAL,
-    LEASE,
-    MEMORY,
-    MESSAGE,
-    NOTE,
-    PROGRESS,
-    PRUNED,
-    RECALLED,
-    SIGNING_KIND,
-    SUMMARY,
-    Record,
-    ScopePath,
-    Stream,
-    Value,
-    digest,
-)
+from ..records import LEASE, MEMORY, MESSAGE, NOTE, SUMMARY, Record, ScopePath, Stream, Value, digest
 from ..store.matching import check_kinds, conditions, matches
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
@@ -57,21 +33,6 @@ PAGE = 200
 """How many records are read and deleted at once."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
-FORGETTABLE = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS)
-"""Kinds that can be forgotten."""
-SPARED = (
-    AUDIT_KIND,
-    CHAINS_KIND,
-    SIGNING_KIND,
-    API_KEY_KIND,
-    ENCRYPTION_KIND,
-    EMBEDDER_KIND,
-    GUARD,
-    LEASE,
-    ERASURE_KIND,
-    HOLD_KIND,
-)
-"""Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
 """Kinds that are rewritten in place, whose age counts from the last change."""
 
@@ -119,7 +80,7 @@ class Forgetting:
 
     def __init__(self, store: Store, scope: ScopePath, filters: Filters) -> None:
         """Raise InvalidValueError if no filter is given."""
-        self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, FORGETTABLE)
+        self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, WRITTEN)
         if not filters.any:
             raise InvalidValueError(
                 "forget needs hits, ids, or a filter: older_than, faded_below, metadata, source, "
@@ -238,7 +199,7 @@ class Forgetting:
 
     async def _batches(self) -> AsyncGenerator[list[Record], None]:
         scan = StreamScan(scope=self._scope)
-        streams = [s async for s in all_streams(self._store, scan) if s.kind not in SPARED]
+        streams = [s async for s in all_streams(self._store, scan) if s.kind not in NOT_WRITTEN]
         for stream in streams:
             if self._kinds is None or stream.kind in self._kinds:
                 async with aclosing(self._of(stream)) as batches:

@@ -12,34 +12,18 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
+from ..kinds import KINDS
 from ..layers.redact import MERGED_FACTS, redact_ops
 from ..layers.restricted import RestrictedLayer
 from ..recall.index_entry import USE
-from ..records import (
-    API_KEY_KIND,
-    ARCHIVED,
-    AUDIT_KINDS,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FACT,
-    HOLD_KIND,
-    LEASE,
-    MESSAGE,
-    SIGNING_KIND,
-    Record,
-    Ref,
-    ScopePath,
-    Value,
-    digest,
-)  # fmt: skip
+from ..records import ARCHIVED, FACT, MESSAGE, Record, Ref, ScopePath, Value, digest  # fmt: skip
 from ..redaction.redactor import TOKEN
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
 from .session_log import LimitedLog
 from .settings import GivenSettings, SettingsCache
 
-INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, SIGNING_KIND, *AUDIT_KINDS, LEASE, HOLD_KIND, ERASURE_KIND)
+INTERNAL = frozenset(name for name, kind in KINDS.items() if not kind.exported)
 """Kinds of records about a store itself, which are neither exported nor imported."""
 WRITTEN_AT_ONCE = 1000
 """Maximum number of records in one write."""

@@ -6,39 +6,18 @@ from collections import Counter
 from typing import TypeAlias
 
 from ..errors import DecryptionError, UnreadableStoreError
+from ..kinds import KINDS
 from ..layers.layer import layers_of
-from ..records import (
-    ARCHIVED,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FACT,
-    GUARD,
-    HISTORY,
-    JOURNAL,
-    KEPT,
-    LEASE,
-    MEMORY,
-    MESSAGE,
-    NOTE,
-    PROGRESS,
-    PRUNED,
-    SUMMARY,
-    TITLE,
-    UNLISTED,
-    VAULT,
-    ScopePath,
-)
+from ..records import UNLISTED, ScopePath
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
 
-INTERNAL = (*KEPT, EMBEDDER_KIND, ERASURE_KIND, VAULT, *UNLISTED)
-"""Kinds of internal records, which are not counted as records of the scope."""
-ERASED = (
-    MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, PRUNED, NOTE, FACT, GUARD, HISTORY, JOURNAL, PROGRESS, LEASE,
-    VAULT, *UNLISTED,
-)  # fmt: skip
+COUNTED = frozenset(name for name, kind in KINDS.items() if kind.erasing == "counted")
+"""Kinds that are counted as records of the scope, as are kinds that are not known."""
+ERASED = tuple(name for name, kind in KINDS.items() if kind.erasing in ("counted", "uncounted"))
 """Kinds that are purged in each scope together, whether or not they were listed."""
+NOT_PURGED = frozenset(name for name, kind in KINDS.items() if kind.erasing in ("apart", "kept"))
+"""Kinds that an erasure keeps, or deletes in a step of its own."""
 
 Streams: TypeAlias = dict[ScopePath, Counter[str]]
 """How many records of each kind a scope has."""
@@ -56,7 +35,7 @@ async def _streams_of(store: Store, scope: ScopePath, empty: bool) -> Streams:
     found: Streams = {}
     for kinds in ((), UNLISTED):
         async for stream in all_streams(store, StreamScan(scope=scope, kinds=kinds, empty=empty)):
-            if stream.kind not in (*KEPT, ENCRYPTION_KIND, ERASURE_KIND):
+            if stream.kind not in NOT_PURGED:
                 found.setdefault(stream.scope, Counter())[stream.kind] = stream.count
     return found
 
@@ -79,7 +58,7 @@ async def compact(store: Store, scope: ScopePath) -> int:
 
 def total(streams: Streams) -> int:
     """Return how many records there are, without internal ones."""
-    return sum(n for kinds in streams.values() for kind, n in kinds.items() if kind not in INTERNAL)
+    return sum(n for kinds in streams.values() for kind, n in kinds.items() if kind in COUNTED or kind not in KINDS)
 
 
 def backend_of(store: Store) -> Store:

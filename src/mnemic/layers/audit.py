@@ -19,22 +19,8 @@ from msgspec.structs import replace
 
 from ..checks import check_choice, check_count, check_time, copy_json, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError
-from ..records import (
-    AUDIT_KIND,
-    AUDIT_KINDS,
-    AUDITED,
-    HISTORY,
-    JOURNAL,
-    PRUNED,
-    RECALLED,
-    SIGNING_KIND,
-    VERSION,
-    Match,
-    Record,
-    Ref,
-    ScopePath,
-    Stream,
-)
+from ..kinds import KINDS
+from ..records import AUDIT_KIND, AUDIT_KINDS, AUDITED, SIGNING_KIND, VERSION, Match, Record, Ref, ScopePath, Stream
 from ..store.confinement import Unconfined
 from ..store.newest import newest
 from ..store.protocol import Page, Scrubbed, Store, scan_all, scrub
@@ -64,7 +50,7 @@ Result = TypeVar("Result")
 
 HIDDEN = (*AUDIT_KINDS, SIGNING_KIND)
 """Kinds that are neither read nor written through this layer."""
-CONTENTS = frozenset((*RECALLED, PRUNED, HISTORY, JOURNAL))
+CONTENTS = frozenset(name for name, kind in KINDS.items() if kind.written and kind.counted)
 """Kinds whose reads are recorded."""
 MAX_KEYS = 100
 """How many keys of the records that a read returned are recorded."""

@@ -21,22 +21,8 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import HeldError
 from ..event_loop import pause
-from ..records import (
-    ARCHIVED,
-    ERASURE_KIND,
-    FACT,
-    GUARD,
-    HOLD_KIND,
-    LEASE,
-    MEMORY,
-    MESSAGE,
-    ONCE_KIND,
-    PRUNED,
-    Record,
-    Ref,
-    ScopePath,
-    Value,
-)
+from ..kinds import KINDS
+from ..records import ARCHIVED, FACT, HOLD_KIND, MEMORY, MESSAGE, PRUNED, Record, Ref, ScopePath, Value
 from ..store.confinement import confinement
 from ..store.protocol import Capability, Scrubbed, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
@@ -46,7 +32,7 @@ from .versions import EXPIRY, FOREVER, suspended
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
-TECHNICAL = (ERASURE_KIND, GUARD, HOLD_KIND, LEASE, ONCE_KIND)
+TECHNICAL = frozenset(name for name, kind in KINDS.items() if not kind.held)
 """Kinds that hold nothing about anyone, and may be deleted under a hold."""
 SAME = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE, MEMORY: PRUNED, PRUNED: MEMORY}
 """Kinds between which a record may be moved under a hold."""

@@ -17,27 +17,9 @@ from msgspec.structs import force_setattr, replace
 from ..checks import check_several, check_text, shown
 from ..errors import ConflictError, InvalidValueError
 from ..event_loop import off_loop
+from ..kinds import NOT_WRITTEN
 from ..messages import Message
-from ..records import (
-    API_KEY_KIND,
-    AUDIT_KINDS,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FENCE_KIND,
-    GUARD,
-    HOLD_KIND,
-    LEASE,
-    MESSAGE,
-    ONCE_KIND,
-    SIGNING_KIND,
-    VAULT,
-    VERSION,
-    Match,
-    Record,
-    Ref,
-    ScopePath,
-)
+from ..records import MESSAGE, VAULT, VERSION, Match, Record, Ref, ScopePath
 from ..redaction.config import Redaction, covered_scopes, redactor_of
 from ..redaction.redactor import Redacted, Redactor
 from ..store.codec import decode_record, encode_record
@@ -64,10 +46,6 @@ from .vault import VaultStore, erase_values
 
 OpType = TypeVar("OpType", bound=Op)
 
-NOT_COVERED = frozenset(
-    (API_KEY_KIND, *AUDIT_KINDS, EMBEDDER_KIND, ENCRYPTION_KIND, ERASURE_KIND, FENCE_KIND, GUARD, HOLD_KIND)
-) | {LEASE, ONCE_KIND, SIGNING_KIND, VAULT, VERSION}
-"""Kinds of internal records, which hold nothing that users write."""
 MERGED_FACTS = (
     'redaction would make one fact of several; hashes keep them apart: redact=Redaction(action="hash", key=…)'
 )
@@ -100,7 +78,7 @@ class RedactLayer(Layer):
 
     def covers(self, scope: ScopePath, kind: str) -> bool:
         """Return whether records of a kind in a scope are redacted."""
-        if kind in NOT_COVERED or not (self._kinds is None or kind in self._kinds):
+        if kind in NOT_WRITTEN or not (self._kinds is None or kind in self._kinds):
             return False
         return any(one.holds(scope) for one in self._scopes)
 

@@ -14,25 +14,8 @@ from msgspec.structs import replace
 
 from ..checks import check_names, shown
 from ..errors import AccessDeniedError, ClosedError
-from ..records import (
-    API_KEY_KIND,
-    AUDIT_KIND,
-    CHAINS_KIND,
-    EMBEDDER_KIND,
-    ENCRYPTION_KIND,
-    ERASURE_KIND,
-    FENCE_KIND,
-    HOLD_KIND,
-    ONCE_KIND,
-    SIGNING_KIND,
-    VAULT,
-    VERSION,
-    Match,
-    Record,
-    Ref,
-    ScopePath,
-    Stream,
-)
+from ..kinds import KINDS
+from ..records import ERASURE_KIND, Match, Record, Ref, ScopePath, Stream
 from ..store.confinement import Confined
 from ..store.protocol import Capability, Page, Scrubbed, SearchableStore, Store
 from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
@@ -47,11 +30,11 @@ RIGHTS: tuple[Right, ...] = get_args(Right)
 
 Item = TypeVar("Item", Record, Stream)
 
-HIDDEN = (API_KEY_KIND, AUDIT_KIND, CHAINS_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, SIGNING_KIND, HOLD_KIND)
+HIDDEN = frozenset(name for name, kind in KINDS.items() if kind.access == "none")
 """Kinds of internal records that are neither read nor written through this layer."""
-UNREAD = (*HIDDEN, ONCE_KIND, VAULT)
-"""Kinds whose records are not read; the last two are listed and purged when their scope is erased."""
-UNWRITTEN = (*UNREAD, VERSION)
+UNREAD = frozenset(name for name, kind in KINDS.items() if kind.access in ("none", "purge"))
+"""Kinds whose records are not read; those that are not hidden are listed and purged when their scope is erased."""
+UNWRITTEN = frozenset(name for name, kind in KINDS.items() if kind.access != "open")
 """Kinds whose records only layers write."""
 
 

@@ -16,7 +16,8 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
 
 from ..checks import to_microseconds
-from ..records import PRUNED, RECALLED, VERSION, Record, Ref, ScopePath, Stream, digest_of, unreadable
+from ..kinds import KINDS
+from ..records import VERSION, Record, Ref, ScopePath, Stream, digest_of, unreadable
 from ..store.codec import decode_record, encode_record
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Put, Scan
@@ -35,7 +36,7 @@ __all__ = [
     "version_put",
 ]
 
-KEPT_KINDS = (*RECALLED, PRUNED)
+KEPT_KINDS = tuple(name for name, kind in KINDS.items() if kind.versioned)
 """Kinds whose earlier versions are kept."""
 BEGIN_REF = Ref(ScopePath(), VERSION, "begin")
 """Ref of the record that says since when the versions of a store are kept, and how long."""

@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 from ..checks import check_choice, check_names, check_several, shown
 from ..errors import InvalidValueError
-from ..records import HISTORY, HOLD_KIND, JOURNAL, PROGRESS, PRUNED, RECALLED, ScopePath
+from ..kinds import WRITTEN
+from ..records import ScopePath
 from .recognizer import RecognizerLike, check_recognizer_name, custom, name_list
 from .redactor import ACTIONS, RECOGNIZERS, Hashing, RedactionAction, RedactionEngine, Redactor
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 BUILT_IN: tuple[str, ...] = tuple(one.name for one in RECOGNIZERS)
 """Names of the recognizers of Mnemic."""
-KINDS = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, HOLD_KIND)
-"""Kinds of records that redaction covers."""
 
 
 class Vault(Struct, frozen=True):
@@ -81,7 +80,7 @@ class Redaction(Struct, frozen=True, kw_only=True):
         for name in self.actions:
             check_recognizer_name(name)
         if self.kinds is not None:
-            check_names(self.kinds, "kind", KINDS)
+            check_names(self.kinds, "kind", WRITTEN)
         hashes = "hash" in (self.action, *self.actions.values())
         if hashes and self.key is None:
             raise InvalidValueError("the action 'hash' needs a key: Redaction(action=\"hash\", key=…)")

@@ -11,6 +11,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from ...errors import UnreadableStoreError
+from ...kinds import CLIENT_EMBEDDER, CLIENT_ENCRYPTION, CLIENT_FENCE, CLIENT_ROOT_FENCE
 from ...recall.metrics import Metrics
 from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, Match, Record, Ref, ScopePath, Stream, now
 from ...store.protocol import Capability, Page, Scrubbed
@@ -35,11 +36,9 @@ from .client import HttpClient
 
 Result = TypeVar("Result")
 
-MARKERS = {EMBEDDER_KIND: "client-embedder", ENCRYPTION_KIND: "client-encryption"}
+MARKERS = {EMBEDDER_KIND: CLIENT_EMBEDDER, ENCRYPTION_KIND: CLIENT_ENCRYPTION}
 """Kinds of records, at the root, of the layers of a client, and their names on a server, which has its own layers."""
-FENCE, ROOT_FENCE = "client-key-fence", "client-root-fence"
-"""Names on a server of the kind FENCE_KIND of a client: in its scope, and that of the root."""
-_HIDDEN = frozenset({*MARKERS.values(), FENCE, ROOT_FENCE})
+_HIDDEN = frozenset({*MARKERS.values(), CLIENT_FENCE, CLIENT_ROOT_FENCE})
 
 _records = json.Decoder(Records).decode
 _outcomes = json.Decoder(Outcomes).decode
@@ -102,7 +101,7 @@ class HttpStore:
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         if scan.kinds == (FENCE_KIND,):
             inner = scan if scan.scope.path else replace(scan, scope=self._root)
-            page = await self._read("streams", replace(inner, kinds=(FENCE, ROOT_FENCE)), _streams)
+            page = await self._read("streams", replace(inner, kinds=(CLIENT_FENCE, CLIENT_ROOT_FENCE)), _streams)
             return Page(tuple(_fences(scan, page.items)), page.cursor)
         page = await self._read("streams", scan, _streams)
         return Page(tuple(stream for stream in page.items if stream.kind not in _HIDDEN), page.cursor)
@@ -168,14 +167,14 @@ class HttpStore:
             return replace(op, ref=self._place(op.ref))
         if isinstance(op, Touch | Expect | Purge) and op.kind == FENCE_KIND:
             root = not op.scope.path
-            return replace(op, scope=self._root if root else op.scope, kind=ROOT_FENCE if root else FENCE)
+            return replace(op, scope=self._root if root else op.scope, kind=CLIENT_ROOT_FENCE if root else CLIENT_FENCE)
         return op
 
 
 def _fences(scan: StreamScan, found: Sequence[Stream]) -> Iterator[Stream]:
     """Yield the client's fences that a scan asks for, as the client knows them."""
     for stream in found:
-        scope = ScopePath() if stream.kind == ROOT_FENCE else stream.scope
+        scope = ScopePath() if stream.kind == CLIENT_ROOT_FENCE else stream.scope
         if scope == scan.scope or (scan.below and scan.scope.holds(scope)):
             yield replace(stream, scope=scope, kind=FENCE_KIND)
 

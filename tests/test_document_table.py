@@ -21,7 +21,7 @@ from mnemic.layers.index import IndexLayer
 from mnemic.layers.layer import Layer
 from mnemic.recall import columns
 from mnemic.recall.columns import Column, Keys, Postings, Vectors
-from mnemic.recall.index_entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack, unpack_all
+from mnemic.recall.index_entry import CHUNK, LINE, MAX_CHUNKS, chunks, pack, quantized, unpack, unpack_all
 from mnemic.recall.text_analysis import terms
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Page
@@ -333,9 +333,9 @@ def test_entries_are_unpacked_together_as_each_alone(given: list[tuple[str, str,
         assert entries.vectors.tolist() == [row for rows in rows_of for row in rows]
 
 
-@given(st.text(st.sampled_from("ab .!\n。"), max_size=2000))
-def test_chunks_are_short_and_leave_nothing_out(text: str) -> None:
-    found = chunks(text)
+@given(st.text(st.sampled_from("ab .!\n。"), max_size=2000), st.sampled_from((CHUNK, LINE)))
+def test_chunks_are_short_and_leave_nothing_out(text: str, size: int) -> None:
+    found = chunks(text, size)
     assert found
     assert all(len(chunk) <= CHUNK for chunk in found)
     assert Counter("".join(found).replace(" ", "").replace("\n", "")) == Counter(

@@ -37,6 +37,8 @@ SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
 CALL = int(TextFlags.CALL)
 LONGEST = 65_535
 """Largest distinguishable number of terms."""
+STRETCH = 64
+"""How many messages of a session count as one: later ones are about something else."""
 MOST = 1e30
 """Largest distinguishable importance."""
 STREAM_BYTES = 2_000
@@ -58,7 +60,8 @@ class DocumentTable:
         self.last_seq: list[int] = []
         self.relinked = False
         """Whether turns of a stream were indexed in another order than that of their seqs."""
-        self.sessions: dict[str, int] = {}
+        self.sessions: dict[tuple[str, int], int] = {}
+        """Numbers of sessions, by path and stretch."""
         self.session_count: int = 0
         self.only_turns: bool = True
         self.speakers: dict[str, int] = {"": 0}
@@ -292,7 +295,7 @@ class DocumentTable:
         return self.numbers[name]
 
     def _link(self, number: int, documents: NDArray[np.int32]) -> None:
-        """Link the turns of a conversation, which form one session; any other text is a session of its own.
+        """Link the turns of a conversation; a stretch of them is one session, and any other text one of its own.
 
         System messages and tool traffic are not turns, so they do not contribute to their neighbors.
         """
@@ -310,10 +313,12 @@ class DocumentTable:
             before[turns[0]] = self.last[number]
             self.last[number] = int(documents[turns[-1]])
             path = self.streams[number][0]
-            if path not in self.sessions:
-                self.sessions[path] = self.session_count
-                self.session_count += 1
-            sessions[turns] = self.sessions[path]
+            stretches = self.seq.values[documents[turns]] // STRETCH
+            for stretch in range(int(stretches.min()), int(stretches.max()) + 1):
+                if (path, stretch) not in self.sessions:
+                    self.sessions[path, stretch] = self.session_count
+                    self.session_count += 1
+                sessions[turns[stretches == stretch]] = self.sessions[path, stretch]
         alone = np.flatnonzero(~self.spoken.values[first:])
         self.only_turns &= not len(alone)
         sessions[alone] = np.arange(self.session_count, self.session_count + len(alone))

@@ -54,6 +54,8 @@ class DocumentView:
         """Documents that count for word statistics and mean similarity."""
         self.documents: int = int(np.count_nonzero(self.counted))
         self.any_turn: bool = bool(self.turn.any())
+        self.mixed: bool = self.any_turn and bool((self.counted & ~self.turn).any())
+        """Whether there are turns and other texts."""
         self._line_up(table)
         if table.vectors.size and self.any_turn:
             table.embed_contexts(self.line, self.position)
@@ -82,6 +84,7 @@ class DocumentView:
         """Put the turns of all conversations in one line, with gaps between them, so that neighbors are adjacent."""
         count = len(table) if self.any_turn else 0
         turns = np.flatnonzero(self.turn & self.alive)
+        self.turns: int = len(turns)
         self.all_turns: bool = len(turns) == len(table)
         if table.relinked:
             turns = turns[np.lexsort((table.seq.values[turns], table.stream.values[turns]))]
@@ -101,15 +104,29 @@ class DocumentView:
         lengths = table.length.values.astype(np.float32)
         lengths[~self.counted] = 0
         window = self.around(lengths, WINDOW_KERNEL)
+        # A text is long or short among those of its kind: a turn has neighbors, and a note many lines.
+        for group in self._groups(table):
+            counted = self.counted[group]
+            mean = float(window[group][counted].sum() / max(np.count_nonzero(counted), 1))
+            window[group] /= max(mean, 1e-9)
         # The last is that of no document.
-        self.norms: Floats = length_norms(
-            np.append(window, np.float32(0)), float(window[self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
-        )
+        self.norms: Floats = length_norms(np.append(window, np.float32(0)), 1.0, k1=K1, b=B)
+        # A text that is no turn is no session.
+        lengths[~self.turn] = 0
         sessions = np.bincount(table.session.values, weights=lengths, minlength=table.session_count).astype(np.float32)
         nonempty = sessions > 0
         self.sessions: int = int(np.count_nonzero(nonempty))
         mean = float(sessions[nonempty].mean()) if self.sessions else 1.0
         self.session_norms: Floats = length_norms(sessions, mean, k1=K1, b=SESSION_B)
+
+    def _groups(self, table: DocumentTable) -> list[NDArray[np.intp] | slice]:
+        """Return the documents of each kind; turns are one kind."""
+        if self.all_turns:
+            return [slice(None)]
+        names = list(dict.fromkeys(kind for _, kind in table.streams))
+        kinds = np.fromiter((names.index(kind) for _, kind in table.streams), dtype=np.int8)[table.stream.values]
+        kinds[self.turn] = -1
+        return [np.flatnonzero(kinds == number) for number in range(-1, len(names))]
 
     def _mark(self, table: DocumentTable) -> None:
         """Compute the effect of the flags and lengths of turns."""
@@ -125,6 +142,16 @@ class DocumentView:
         self.mean_length: float = words * float(table.length.values[spoken].mean()) if len(turns) else 0.0
         """Mean number of terms of turns, or of as many words where terms are pairs of characters."""
         self.long: Floats = np.where(self.turn, logs - middle, 0).astype(np.float32)
+        self.mean_speakers: float = self._mean_speakers(table) if len(table.speakers) > 3 else 0.0
+
+    def _mean_speakers(self, table: DocumentTable) -> float:
+        """Return how many speakers with a name a session has, on average over the turns."""
+        named = np.flatnonzero(self.turn & self.alive & (table.speaker.values > 0))
+        if not len(named):
+            return 0.0
+        sessions = table.session.values[named]
+        pairs = np.unique(sessions.astype(np.int64) * len(table.speakers) + table.speaker.values[named])
+        return float(np.bincount(pairs // len(table.speakers), minlength=table.session_count)[sessions].mean())
 
 
 def rarity(documents: int, holding: int) -> float:

@@ -46,6 +46,8 @@ MAX_TERMS = 50_000
 """Maximum number of terms kept per text; a longer text is found by its beginning."""
 CHUNK = 600
 """Maximum number of characters per vector; a longer text has several vectors."""
+LINE = 100
+"""The same for notes, memories and other texts that are no turns: each of their lines may be about something else."""
 MAX_QUESTION = 10_000
 """How many characters of a question are used."""
 MAX_CHUNKS = 64
@@ -155,13 +157,14 @@ def _only_calls(data: Any) -> bool:
     return bool(data.get("tool_calls")) and own[0] is None and not any(texts_in(own[1]))
 
 
-def chunks(text: str) -> list[str]:
-    """Split a text into chunks of one vector each, at sentence ends where possible."""
-    if len(text) <= CHUNK:
+def chunks(text: str, size: int = CHUNK) -> list[str]:
+    """Split a text into chunks of one vector each, at sentence ends where possible; a very long text in larger ones."""
+    if len(text) <= size:
         return [text]
+    size = min(CHUNK, max(size, len(text) // MAX_CHUNKS))
     found: list[str] = []
     for piece in _pieces(text):
-        if found and len(found[-1]) + len(piece) < CHUNK:
+        if found and len(found[-1]) + len(piece) < size:
             found[-1] = f"{found[-1]} {piece}"
         else:
             found.append(piece)
@@ -287,15 +290,18 @@ class EntryBuilder:
 
         Failed entries are computed later, so a write never fails because a model cannot be reached.
         """
-        texts = [readable(record) for record in records]
+        texts = [
+            chunks(text, CHUNK if record.kind in TURNS else LINE) if (text := readable(record)) else []
+            for record in records
+        ]
         vectors = self._embed(texts)
         return [
             pack(record, rows) if text and (rows is not None or self.embedder is None) else None
             for record, text, rows in zip(records, texts, vectors, strict=True)
         ]
 
-    def _embed(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
-        """Return the vectors of texts; if some cannot be embedded, those of the others."""
+    def _embed(self, texts: list[list[str]]) -> list[NDArray[np.int8] | None]:
+        """Return the vectors of texts, given in chunks; if some cannot be embedded, those of the others."""
         found = self._try_to_embed(texts, "embedding %d texts failed, they will be embedded later (%s)")
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
@@ -305,14 +311,14 @@ class EntryBuilder:
             return [None] * len(texts)
         return [*(ends[0] or [None]), *self._embed_halves(texts[1:-1]), *(ends[1] or [None])]
 
-    def _embed_halves(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
+    def _embed_halves(self, texts: list[list[str]]) -> list[NDArray[np.int8] | None]:
         found = self._try_to_embed(texts) if texts else []
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
         middle = len(texts) // 2
         return self._embed_halves(texts[:middle]) + self._embed_halves(texts[middle:])
 
-    def _try_to_embed(self, texts: list[str], complaint: str = "") -> list[NDArray[np.int8] | None] | None:
+    def _try_to_embed(self, texts: list[list[str]], complaint: str = "") -> list[NDArray[np.int8] | None] | None:
         try:
             return self.vectors(texts)
         except Exception as error:
@@ -321,15 +327,14 @@ class EntryBuilder:
                 log.warning(complaint, len(texts), cause_name(error))
             return None
 
-    def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
-        """Return the vectors of each text's chunks; raises the embedder's error, or EmbedderError."""
+    def vectors(self, texts: Sequence[Sequence[str]]) -> list[NDArray[np.int8] | None]:
+        """Return the vectors of texts, given in chunks; raises the embedder's error, or EmbedderError."""
         if self.embedder is None:
             return [None] * len(texts)
-        if len(texts) == 1 and 0 < len(texts[0]) <= CHUNK:
+        if len(texts) == 1 and len(texts[0]) == 1:
             # A single message is the most common case.
-            return [self._quantized(self.embedder.embed(texts), 1)]
-        pieces = [chunks(text) if text else [] for text in texts]
-        flat = [piece for some in pieces for piece in some]
+            return [self._quantized(self.embedder.embed(texts[0]), 1)]
+        flat = [piece for some in texts for piece in some]
         found: list[NDArray[np.int8] | None] = []
         if not flat:
             return [None] * len(texts)
@@ -342,7 +347,7 @@ class EntryBuilder:
             ]
         )
         place = 0
-        for some in pieces:
+        for some in texts:
             found.append(rows[place : place + len(some)] if some else None)
             place += len(some)
         return found

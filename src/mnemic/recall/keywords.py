@@ -32,25 +32,25 @@ def best_of(values: NDArray[np.floating[Any]], visible: Flags | None) -> float:
 
 
 class Occurrences(Struct):
-    """The documents that contain a term, how often, the term's weight, and its count in the question."""
+    """The documents that contain a term, how often, the term's weight, its count in the question, and who is named."""
 
     documents: NDArray[np.int32]
     times: NDArray[np.uint8]
     weight: float
     count: int
+    name: bool
+    """Whether it is a speaker's name: turns say "I" for their speaker, and only other texts use the name."""
 
 
 class Keywords(Struct):
     """How documents match the words of a question."""
 
-    matching: Flags
-    """Which documents contain one."""
+    covered: Floats
+    """The weighted share of the words in each document, from 0 to 1."""
     scores: Floats | None = None
     """BM25 of each document with its neighbors, from 0 to 1; None if no visible document matches."""
     sessions: Floats | None = None
     """BM25 of each document's session, from 0 to 1; None if sessions do not differ from documents."""
-    coverage: float = 0.0
-    """Largest weighted share of the words in one document, from 0 to 1."""
 
 
 def match_keywords(
@@ -60,8 +60,8 @@ def match_keywords(
     count = len(table)
     found, ideal = _occurrences(table, view, question)
     if not found:
-        return Keywords(np.zeros(count, dtype=np.bool_))
-    shared = 0 < view.sessions < view.documents
+        return Keywords(np.zeros(count, dtype=np.float32))
+    shared = 0 < view.sessions < view.turns
     scores = np.zeros(count + 1)
     covered = np.zeros(count)
     by_session = np.zeros(table.session_count if shared else 0)
@@ -72,31 +72,51 @@ def match_keywords(
         occurrences = np.concatenate([one.times for one in some], dtype=np.float32)
         terms = np.repeat(np.arange(len(some)), [len(one.documents) for one in some])
         weights = np.array([one.weight for one in some])
+        if shared:
+            by_session += _session_scores(table, view, some, documents, terms, occurrences)
+        named = np.array([one.name for one in some])
+        if named.any():
+            own = ~(named[terms] & view.turn[documents])
+            documents, terms, occurrences = documents[own], terms[own], occurrences[own]
         covered += np.bincount(documents, weights[terms], count)
         around, of, window = _windows(view, documents, terms, occurrences, len(some))
         scores += np.bincount(around, bm25(window, view.norms[around], weights[of], K1), count + 1)
-        if shared:
-            if view.any_traffic:
-                counted = view.counted[documents]
-                documents, terms, occurrences = documents[counted], terms[counted], occurrences[counted]
-            places = table.session.values[documents] + terms * table.session_count
-            inside, of, total = _sums(places, occurrences, len(some), table.session_count)
-            holding = np.bincount(of, minlength=len(some)).tolist()
-            rare = [one.count * rarity(view.sessions, many) for one, many in zip(some, holding, strict=True)]
-            norms = view.session_norms[inside]
-            by_session += np.bincount(inside, bm25(total, norms, np.array(rare)[of], K1), table.session_count)
     lexical = scores[:count].astype(np.float32)
     best = best_of(lexical, visible)
     if best <= 0:
-        return Keywords(covered > 0)
-    coverage = min(1.0, best_of(covered, visible) / ideal) if ideal else 0.0
+        return Keywords(np.zeros(count, dtype=np.float32))
+    # With nothing but names to look for, these are the words.
+    share = np.minimum(covered / (ideal or best_of(covered, None)), 1).astype(np.float32)
     by_document = None
     if shared:
         by_document = by_session.astype(np.float32)[table.session.values]
         most = best_of(by_document, visible)
         by_document = by_document / np.float32(most) if most > 0 else None
     lexical /= np.float32(best)
-    return Keywords(covered > 0, lexical, by_document, coverage)
+    if by_document is not None and view.mixed:
+        # A text that is no turn is a session of its own.
+        by_document = np.where(view.turn, by_document, lexical)
+    return Keywords(share, lexical, by_document)
+
+
+def _session_scores(
+    table: DocumentTable,
+    view: DocumentView,
+    some: list[Occurrences],
+    documents: NDArray[np.int32],
+    terms: Whole,
+    occurrences: Floats,
+) -> NDArray[Any]:
+    """Return BM25 of each session of turns for some terms."""
+    if not view.all_turns:
+        turns = view.turn[documents]
+        documents, terms, occurrences = documents[turns], terms[turns], occurrences[turns]
+    places = table.session.values[documents] + terms * table.session_count
+    inside, of, total = _sums(places, occurrences, len(some), table.session_count)
+    holding = np.bincount(of, minlength=len(some)).tolist()
+    rare = [one.count * rarity(view.sessions, many) for one, many in zip(some, holding, strict=True)]
+    scores = bm25(total, view.session_norms[inside], np.array(rare)[of], K1)
+    return np.bincount(inside, scores, table.session_count)
 
 
 def _windows(
@@ -139,14 +159,10 @@ def _occurrences(
             documents, occurrences = documents[alive], occurrences[alive]
         among = documents[view.counted[documents]] if view.any_traffic else documents
         weight = times * rarity(view.documents, len(among))
-        if term not in question.names:
-            ideal += weight
-        else:
-            # Turns say "I" for their speaker; other texts use the name.
-            others = ~view.turn[documents]
-            documents, occurrences = documents[others], occurrences[others]
+        name = term in question.names
+        ideal += weight * (not name)
         if len(documents):
-            found.append(Occurrences(documents, occurrences, weight, times))
+            found.append(Occurrences(documents, occurrences, weight, times, name))
     return found, ideal
 
 

@@ -45,10 +45,11 @@ SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", 
 class Weights(Struct, frozen=True, kw_only=True):
     """Maximum contribution of each signal."""
 
-    lexical: float = 3.0
+    lexical: float = 2.6
+    coverage: float = 1.0
     dense: float = 2.2
     context: float = 1.7
-    session: float = 1.45
+    session: float = 1.2
     speaker: float = 2.7
     role: float = 2.4
     time: float = 1.7
@@ -62,18 +63,24 @@ class Weights(Struct, frozen=True, kw_only=True):
     graph: float = 0.8
 
 
-LONG_TURNS = {"length": -1.7, "question": 0.4, "dense": 1.2, "context": -1.1, "session": -1.4, "number": 0.25}
+MANY_SPEAKERS = {"speaker": -1.35, "session": 1.3}
+"""Changes of the weights where many speak in one session: scenes and meetings."""
+FEW, MANY = 2, 4
+"""Number of speakers in a session up to which they are few, and from which they are many."""
+LONG_TURNS = {"length": -1.7, "question": 0.3, "dense": 1.2, "context": -1.1, "session": -1.2, "number": 0.25}
 """Changes of the weights where turns are long: chats with an assistant, with lists and code in its answers."""
 SHORT, LONG = 25, 75
 """Mean number of terms up to which turns are short, and from which they are long."""
 
 
 def weights_for(view: DocumentView, trust: float) -> Weights:
-    """Return the weights for the length of a scope's turns; `trust` multiplies those of vectors."""
-    share = min(max((view.mean_length - SHORT) / (LONG - SHORT), 0.0), 1.0)
+    """Return the weights for the length of a scope's turns and its speakers; `trust` multiplies those of vectors."""
     found = asdict(Weights())
-    for name, change in LONG_TURNS.items():
-        found[name] += share * change
+    long = min(max((view.mean_length - SHORT) / (LONG - SHORT), 0.0), 1.0)
+    many = min(max((view.mean_speakers - FEW) / (MANY - FEW), 0.0), 1.0)
+    for share, changes in ((long, LONG_TURNS), (many, MANY_SPEAKERS)):
+        for name, change in changes.items():
+            found[name] += share * change
     return Weights(**found | {name: trust * found[name] for name in ("dense", "context")})
 
 
@@ -199,9 +206,9 @@ def signals(
     # Neighbors count only for a turn that says something itself.
     by_neighbors = np.zeros(len(table), dtype=np.bool_)
     if words.scores is not None:
-        matching |= words.matching
+        matching |= words.covered > 0
         by_neighbors |= words.scores > 0
-        found["lexical"] = np.float32(weights.lexical) * words.scores
+        found["lexical"] = np.float32(weights.lexical) * words.scores + np.float32(weights.coverage) * words.covered
         if words.sessions is not None:
             found["session"] = np.float32(weights.session) * words.sessions
     exact = True
@@ -237,7 +244,7 @@ def signals(
     if graph is not None:
         matching |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
-    return Signals(found, matching, words.coverage, closeness, exact)
+    return Signals(found, matching, best_of(words.covered, visible), closeness, exact)
 
 
 def _dense(
@@ -265,6 +272,8 @@ def _dense(
     if view.any_turn:
         lengths = table.context.values
         around /= lengths if view.all_turns else np.where(view.turn, lengths, np.float32(1))
+        if view.mixed:
+            _match(around, close[:count], view.turn & everyone)
     if not all_known:
         around[~known] = middle
     enough = max(middle, RELATED)
@@ -274,6 +283,14 @@ def _dense(
     alone, around = _scaled(close[:count], among, visible), _scaled(around, among, visible)
     alone[~known] = around[~known] = 0
     return Closeness(alone, around, related, related_around, unrelated, best, exact)
+
+
+def _match(around: Floats, alone: Floats, turns: Flags) -> None:
+    """Give similarities of turns with neighbors the mean and spread of those without, as other documents have them."""
+    from_, to = around[turns], alone[turns]
+    if len(to) > 10:
+        scale = float(to.std()) / max(float(from_.std()), 1e-6)
+        around[turns] = to.mean() + np.float32(scale) * (from_ - from_.mean())
 
 
 def _middle(values: Floats) -> float:
@@ -310,7 +327,9 @@ def _speaker(table: DocumentTable, view: DocumentView, question: AnalyzedQuestio
         return _weighed(by_speaker, weights.speaker)
     if question.about_user != question.about_assistant and view.any_turn:
         role = 2 if question.about_user else 3
-        return _weighed((table.role.values == role) & view.turn, weights.role)
+        spoken = (table.role.values == role) & view.turn
+        # Notes, facts and memories are about the user, whose scope it is.
+        return _weighed(spoken | ~(view.turn | view.traffic) if view.mixed and role == 2 else spoken, weights.role)
     return None
 
 

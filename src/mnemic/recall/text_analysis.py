@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from .languages.detection import ENGLISH, LANGUAGES, fold, language_of, stop_words
+from .languages.irregular_forms import IRREGULAR_FORMS
 from .languages.stop_words import CHINESE_STOP_WORDS, JAPANESE_STOP_WORDS, NEGATIONS, STOP_WORDS
 from .languages.time_words import DAYS, MONTHS, OTHERS
 
@@ -151,9 +152,11 @@ def question_terms(text: str, language: str, others: Iterable[str]) -> tuple[lis
     found = terms(text, language=language)
     stemmed = [other for other in others if other not in (ENGLISH, language) and LANGUAGES[other]]
     own = language if language != ENGLISH and LANGUAGES[language] else None
+    variants: dict[str, list[str]] = {
+        term: [*_irregular()[term]] for term in found if own is None and term in _irregular()
+    }
     if own is None and not stemmed:
-        return found, {}
-    variants: dict[str, list[str]] = {}
+        return found, variants
     unaccented: set[str] = set()
     for word in (_WORD if own is None else _PART).findall(unicodedata.normalize("NFC", text)):
         if _UNSPACED.search(word) is not None:
@@ -169,6 +172,18 @@ def question_terms(text: str, language: str, others: Iterable[str]) -> tuple[lis
                 if term not in (first, *variants.setdefault(first, [])):
                     variants[first].append(term)
     return [term for term in found if term not in unaccented or term in variants], variants
+
+
+@cache
+def _irregular() -> dict[str, list[str]]:
+    """Return the terms of the other forms of an irregular English word, by the term of each."""
+    found: dict[str, list[str]] = {}
+    for forms in IRREGULAR_FORMS:
+        stems = list(dict.fromkeys(stem for form in forms.split() if (stem := _stems()[form]) is not None))
+        for stem in stems:
+            known = found.setdefault(stem, [])
+            known.extend(other for other in stems if other != stem and other not in known)
+    return found
 
 
 def name_forms(name: str, language: str) -> list[str]:

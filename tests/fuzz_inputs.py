@@ -24,7 +24,8 @@ from mnemic.backends.http import problems
 from mnemic.backends.postgres.opening import Options
 from mnemic.backends.redis.opening import connect
 from mnemic.backends.sqlite.client import SqliteFile
-from mnemic.cli.options import DURATION, SCOPE, STORE, TIME, _metadata
+from mnemic.cli.options import _metadata
+from mnemic.cli.param_types import DURATION, SCOPE, STORE, TIME
 from mnemic.clients.hooks import Event, Transcript
 from mnemic.clients.json_text import JsonText
 from mnemic.clients.toml_text import parse, remove_table, set_table

@@ -188,14 +188,14 @@ def test_a_key_from_a_file_or_a_variable(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("EMPTY_KEY", "\n")
     monkeypatch.setenv("SHORT_KEY", "abc")
     (tmp_path / "short").write_text("abc")
-    (tmp_path / "long").write_bytes(bytes(2000))
+    (tmp_path / "long").write_bytes(bytes(5000))
     for form, said in {
         "env:MEMORY_KEY": "MEMORY_KEY is not set",
         "env:EMPTY_KEY": "the environment variable EMPTY_KEY is empty",
         "env:SHORT_KEY": "the environment variable SHORT_KEY holds a value of .* length 3",
         f"file:{tmp_path}/short": f"the key file {tmp_path}/short holds a value of .* length 3",
         f"file:{tmp_path}/none": "cannot read the key file",
-        f"file:{tmp_path}/long": "longer than 1,024 bytes",
+        f"file:{tmp_path}/long": "longer than 4,096 bytes",
     }.items():
         with pytest.raises(InvalidValueError, match=said):
             mnemic.open(url, encryption_key=form)

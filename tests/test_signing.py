@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import mnemic
 from layered import KEY
 from mnemic import SigningKey, verify_signature
-from mnemic.errors import InvalidValueError, NotFoundError, SignatureError
+from mnemic.errors import InvalidValueError, SignatureError
 from mnemic.layers.layer import Layer
 
 DOCUMENT: dict[str, Any] = {"what": "Ünicode", "count": 3, "nested": {"b": [1, None], "a": True}}
@@ -64,11 +65,15 @@ def test_keys_come_from_bytes_files_and_the_environment(tmp_path: Path, monkeypa
         assert SigningKey.from_file(path).fingerprint == key.fingerprint
     monkeypatch.setenv("SIGNING", key.secret_text())
     assert SigningKey.from_environment("SIGNING").fingerprint == key.fingerprint
-    with pytest.raises(NotFoundError, match="NO_SUCH"):
-        SigningKey.from_environment("NO_SUCH")
-    for wrong in (b"short", "x" * 44, 7, b"-----BEGIN PRIVATE KEY-----\nx"):
+    for form in (path, f"file:{path}", "env:SIGNING"):
+        with mnemic.open("memory://", signing_key=[os.urandom(32), form]) as memory:
+            assert memory.signing_keys()[1].fingerprint == key.fingerprint
+    for wrong, said in (("env:NO_SUCH", "NO_SUCH is not set"), (f"file:{path}.no", "cannot read the key file")):
+        with pytest.raises(InvalidValueError, match=said):
+            SigningKey(wrong)
+    for value in (b"short", "x" * 44, 7, b"-----BEGIN PRIVATE KEY-----\nx"):
         with pytest.raises(InvalidValueError) as caught:
-            SigningKey(wrong)  # type: ignore[arg-type]
+            SigningKey(value)  # type: ignore[arg-type]
         assert "short" not in str(caught.value)
     with pytest.raises(InvalidValueError, match="empty list"):
         mnemic.open("memory://", signing_key=[])

@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from hmac import compare_digest, digest
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import json
 
 from .checks import check_extra, shown
-from .errors import InvalidValueError, NotFoundError, SignatureError
-from .files import read_file
+from .errors import InvalidValueError, SignatureError
+from .key_reading import given_key, secret_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -37,18 +38,18 @@ __all__ = [
 SIGNATURE = "signature"
 """Name of the signature in a signed document."""
 ALGORITHM = "ed25519"
-MAX_KEY_FILE = 4096
-"""How many bytes of a key file are read."""
 
 _canonical = json.Encoder(order="sorted").encode
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 class SigningKey:
     """A secret of 32 bytes that signs documents, and from which the keys of hash chains are derived."""
 
-    def __init__(self, secret: bytes | str) -> None:
-        """Take 32 bytes, their 44 base64 characters, or an Ed25519 private key in PEM; raises InvalidValueError."""
+    def __init__(self, secret: bytes | str | os.PathLike[str]) -> None:
+        """Take 32 bytes, their 44 base64 characters, or an Ed25519 private key in PEM; raises InvalidValueError.
+
+        A Path, "file:PATH" or "env:NAME" names a file or an environment variable with one of these.
+        """
         self._secret = _secret_bytes(secret)
 
     @classmethod
@@ -58,16 +59,13 @@ class SigningKey:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> SigningKey:
-        """Return the key in a file; raises as `SigningKey` does, and NotFoundError."""
-        content = read_file(path, MAX_KEY_FILE)
-        return cls(content if len(content) == 32 else content.strip())
+        """Return the key in a file; raises as `SigningKey` does."""
+        return cls(Path(path))
 
     @classmethod
     def from_environment(cls, name: str) -> SigningKey:
-        """Return the key in an environment variable; raises as `SigningKey` does, and NotFoundError."""
-        if not (found := os.environ.get(name)):
-            raise NotFoundError(f"there is no signing key in the environment variable {shown(name)}")
-        return cls(found.strip())
+        """Return the key in an environment variable; raises as `SigningKey` does."""
+        return cls(f"env:{name}")
 
     def derive(self, purpose: str) -> bytes:
         """Return a key of 32 bytes for one purpose, from which the secret cannot be found."""
@@ -104,14 +102,14 @@ class SigningKey:
         return f"<{type(self).__name__}>"
 
 
-SigningKeys: TypeAlias = SigningKey | bytes | str | os.PathLike[str] | Sequence[SigningKey | bytes | str]
-"""A key, the path of its file, or several keys: the first signs, all of them verify."""
+SigningKeys: TypeAlias = (
+    SigningKey | bytes | str | os.PathLike[str] | Sequence[SigningKey | bytes | str | os.PathLike[str]]
+)
+"""A key in any form that `SigningKey` takes, or several: the first signs, all of them verify."""
 
 
 def signing_keys(given: SigningKeys) -> list[SigningKey]:
     """Return the keys that were given; raises InvalidValueError if there is none, or an invalid one."""
-    if isinstance(given, os.PathLike):
-        return [SigningKey.from_file(given)]
     several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if not several:
         raise InvalidValueError("signing needs a key, and got an empty list of them")
@@ -178,22 +176,14 @@ def _same(name: str, public: bytes, fingerprint: str) -> bool:
 
 def _secret_bytes(key: object) -> bytes:
     """Return the 32 bytes of a secret; raises InvalidValueError, which never shows the key."""
-    if isinstance(key, bytes | bytearray) and len(key) == 32:
-        return bytes(key)
-    if isinstance(key, str | bytes | bytearray):
-        text = key.encode() if isinstance(key, str) else bytes(key)
-        if text.startswith(b"-----BEGIN"):
-            return _from_pem(text)
-        try:
-            found = b64decode(text.translate(_URL_SAFE), validate=True)
-        except ValueError:
-            found = b""
-        if len(text) == 44 and len(found) == 32:
-            return found
-    size = f" of length {len(key)}" if isinstance(key, str | bytes | bytearray) else ""
+    found, description = given_key(key)
+    if (secret := secret_of(found)) is not None:
+        return secret
+    text = found.encode() if isinstance(found, str) else found
+    if isinstance(text, bytes | bytearray) and text.startswith(b"-----BEGIN"):
+        return _from_pem(bytes(text))
     raise InvalidValueError(
-        "a signing key is 32 random bytes, their 44 base64 characters, or an Ed25519 private key in PEM; given was a "
-        f"value of the type {type(key).__name__}{size}"
+        f"a signing key is 32 random bytes, their 44 base64 characters, or an Ed25519 private key in PEM; {description}"
     )
 
 

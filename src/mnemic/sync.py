@@ -1126,14 +1126,14 @@ def open(
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
     the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, "file:PATH", "env:NAME", a `MasterKey`, a list of
-    these whose first encrypts, or an `Encryption`. `audit` logs
-    all changes: True for the same store, another store or its URL, or an `Audit`. `signing_key` signs the audit log
-    and certificates: a `SigningKey`, 32 bytes, a file, or a list whose first key signs; None is a key that is kept
-    in the store. `redact` replaces personal data and secrets before they are stored: True for all known types, or a
-    `Redaction`. `history` is how long versions that are replaced or deleted are kept, for `history`, `restore` and
-    `as_of` of a scope; with True, as long as before, or 30 days in a store without a history; with "recorded", only
-    if it has one. `index_bytes` bounds the memory of all cached indexes together, except for a single larger one.
-    `clock` is a function that returns the current time, for tests that move it; by default the system's. Raises
+    these whose first encrypts, or an `Encryption`. `audit` logs all changes: True for the same store, another store
+    or its URL, or an `Audit`. `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes,
+    "file:PATH", "env:NAME", or a list whose first key signs; None is a key that is kept in the store. `redact`
+    replaces personal data and secrets before they are stored: True for all known types, or a `Redaction`. `history`
+    is how long versions that are replaced or deleted are kept, for `history`, `restore` and `as_of` of a scope;
+    with True, as long as before, or 30 days in a store without a history; with "recorded", only if it has one.
+    `index_bytes` bounds the memory of all cached indexes together, except for a single larger one. `clock` is a
+    function that returns the current time, for tests that move it; by default the system's. Raises
     InvalidValueError for a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's
     vectors have another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with a
     wrong key.

@@ -10,18 +10,10 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidValueError, MnemicError, NotFoundError
-from .options import (
-    SCOPE,
-    STORE,
-    TIME,
-    Decorated,
-    StoreChoice,
-    json_option,
-    open_store,
-    signing_key_options,
-    store_options,
-)
+from .key_options import signing_key_options
+from .options import Decorated, StoreChoice, json_option, open_store, store_options
 from .output import brief, count, path, print_json, printable, table, time
+from .param_types import SCOPE, STORE, TIME
 
 if TYPE_CHECKING:
     from ..layers.audit_entry import AuditEntry

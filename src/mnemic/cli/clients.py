@@ -14,8 +14,6 @@ from click.core import ParameterSource
 from ..clients.known import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
 from ..errors import InvalidValueError, MissingExtraError, NotFoundError, StoreError
 from .options import (
-    SCOPE,
-    STORE,
     StoreChoice,
     debug_option,
     default_store,
@@ -25,6 +23,7 @@ from .options import (
     open_store,
 )
 from .output import print_json, printable
+from .param_types import SCOPE, STORE
 from .redaction import read_redaction
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import STORE, debug_option
+from .options import debug_option
+from .param_types import STORE
 
 if TYPE_CHECKING:
     from ..errors import MissingExtraError

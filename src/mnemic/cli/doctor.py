@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import STORE, StoreChoice, json_option, run, store_options
+from .options import StoreChoice, json_option, run, store_options
 from .output import count, print_json, printable, progress, table
+from .param_types import STORE
 
 if TYPE_CHECKING:
     from ..doctor import Examination

@@ -11,9 +11,6 @@ import click
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
 from .options import (
-    DURATION,
-    SCOPE,
-    STORE,
     StoreChoice,
     dry_run_option,
     filled_scope,
@@ -24,6 +21,7 @@ from .options import (
     store_options,
 )
 from .output import count, print_json
+from .param_types import DURATION, SCOPE, STORE
 
 if TYPE_CHECKING:
     from ..records import ScopePath

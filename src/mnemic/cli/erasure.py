@@ -11,8 +11,9 @@ import click
 
 from ..errors import NotFoundError
 from .audit import log_options
-from .options import SCOPE, STORE, TIME, StoreChoice, dry_run_option, existing_log, json_option, open_store
+from .options import StoreChoice, dry_run_option, existing_log, json_option, open_store
 from .output import count, path, print_json, printable, table, time
+from .param_types import SCOPE, STORE, TIME
 
 if TYPE_CHECKING:
     from ..features.certificate import ErasureCertificate

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import STORE, StoreChoice, debug_option, find_store, json_option, key_options, names_option, weight_option
+from .key_options import key_options
+from .options import StoreChoice, debug_option, find_store, json_option, names_option, weight_option
 from .output import print_json, table
+from .param_types import STORE
 
 if TYPE_CHECKING:
     from ..evaluate import Level, Report

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import SCOPE, Decorated, StoreChoice, json_option, open_store, store_options
+from .options import Decorated, StoreChoice, json_option, open_store, store_options
 from .output import brief, count, path, print_json, printable, table, time
+from .param_types import SCOPE
 
 if TYPE_CHECKING:
     from ..features.versions import Version

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
-    SCOPE,
-    TIME,
     StoreChoice,
     at_option,
     filled_scope,
@@ -21,6 +19,7 @@ from .options import (
     weight_option,
 )
 from .output import brief, count, indented, path, print_json, table, time
+from .param_types import SCOPE, TIME
 from .show import show as show
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidValueError
-from .options import SCOPE, TIME, DurationType, StoreChoice, json_option, open_store
+from .options import StoreChoice, json_option, open_store
 from .output import brief, path, print_json, printable, table, time
+from .param_types import SCOPE, TIME, DurationType
 from .serve import served_store_options
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from .options import STORE, StoreChoice, json_option, open_store, run, store_options
+from .options import StoreChoice, json_option, open_store, run, store_options
 from .output import count, print_json, progress
+from .param_types import STORE
 
 
 @click.command()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from .options import SCOPE, StoreChoice, announce_new, default_store_options, existing_log, names_option
+from .options import StoreChoice, announce_new, default_store_options, existing_log, names_option
+from .param_types import SCOPE
 
 if TYPE_CHECKING:
     from ..records import ScopePath

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from ..errors import InvalidValueError, NotFoundError
+from ..errors import NotFoundError
+from .key_options import key_options
+from .param_types import STORE, TIME
 from .redaction import redact_options
 
 if TYPE_CHECKING:
@@ -22,16 +23,12 @@ if TYPE_CHECKING:
     from ..signing import SigningKey
     from ..sync import Memory, Scope
 
-    _Type = click.ParamType[Any]  # at run time generic only since click 8.4
-else:
-    _Type = click.ParamType
 
 Decorated: TypeAlias = Callable[..., Any]
 Result = TypeVar("Result")
 
 DEBUG = "mnemic.debug"
 """Where a click context keeps whether errors show where they came from."""
-UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 KINDS = ("message", "memory", "note", "fact", "summary", "title")
 
 
@@ -42,98 +39,6 @@ class StoreChoice(NamedTuple):
     keys: EncryptionKeys | None
     signing_keys: list[SigningKey] | None = None
     redact: Redaction | None = None
-
-
-class StoreType(_Type):
-    """The URL of a store; a plain path is that of an SQLite file.
-
-    A command never takes a dead server for an empty store, so `on_failure=empty` is ignored.
-    """
-
-    name = "URL"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the URL."""
-        from pathlib import Path
-        from urllib.parse import quote
-
-        if not value.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            self.fail("the store is not named in UTF-8", param, ctx)
-        # Configuration files of clients have no shell that expands it.
-        scheme, slashes, rest = value.partition(":///")
-        if slashes and scheme.lower() == "sqlite" and rest.startswith("~/"):
-            return f"{scheme}:///{quote(str(Path.home()), safe='/:')}{rest[1:]}"
-        if value.lower().startswith(("http://", "https://")):
-            address, _, options = value.partition("?")
-            kept = "&".join(one for one in options.split("&") if one != "on_failure=empty")
-            return f"{address}?{kept}" if kept else address
-        if "://" in value or "?" in value or not value:
-            return value
-        value = str(Path(value).expanduser()) if value.startswith("~/") else value
-        # ':' and '@' stay, so that errors recognize and mask what was meant as a user and a password.
-        return f"sqlite:///{quote(value, safe='/:@')}"
-
-
-class KeyFileType(click.File):
-    """A file that is opened; ~ is the home folder."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the open file."""
-        from pathlib import Path
-
-        return super().convert(str(Path(value).expanduser()) if isinstance(value, str) else value, param, ctx)
-
-
-class ScopeType(_Type):
-    """The path of a scope, such as acme/alice; / is the whole store."""
-
-    name = "SCOPE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScopePath:
-        """Return the path; a bad one is an error of usage."""
-        from ..records import ScopePath
-
-        if isinstance(value, ScopePath):
-            return value
-        if not value:
-            self.fail("a scope is a path of names, and / is the whole store: this one is empty", param, ctx)
-        try:
-            return ScopePath("" if value == "/" else value)
-        except InvalidValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class TimeType(_Type):
-    """A time in ISO 8601; one without an offset is in UTC."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the time."""
-        if isinstance(value, datetime):
-            return value
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a time such as 2026-01-31 or 2026-01-31T18:00+01:00.", param, ctx)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-class DurationType(_Type):
-    """A duration such as 90s, 30m, 12h, 7d or 2w."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Return the duration."""
-        if isinstance(value, timedelta):
-            return value
-        if (found := re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", value)) is None:
-            self.fail(f"{value!r} is not a duration such as 90s, 30m, 12h, 7d or 2w.", param, ctx)
-        return timedelta(**{UNITS[found[2]]: float(found[1])})
-
-
-STORE, SCOPE, TIME, DURATION = StoreType(), ScopeType(), TimeType(), DurationType()
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -153,63 +58,6 @@ dry_run_option: Callable[[Decorated], Decorated] = click.option(
 at_option: Callable[[Decorated], Decorated] = click.option(
     "--at", type=TIME, help="As it was at this time, as far as the store has a history."
 )
-
-
-def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable[[Decorated], Decorated]:
-    """Return a decorator that adds --key-file and --key-env, with the prefix; the value is `{prefix}keys`.
-
-    A key is never part of the command line, where every user of the machine could see it.
-    """
-    name = f"{prefix}key".replace("-", "_")
-
-    def decorate(command: Decorated) -> Decorated:
-        @click.option(
-            f"--{prefix}key-file",
-            multiple=True,
-            type=KeyFileType("rb"),
-            metavar="FILE",
-            help=f"A file with the key of {whose}, - for stdin. Given again, a further key to read with.",
-        )
-        @click.option(f"--{prefix}key-env", multiple=True, metavar="NAME", help="The same, in an environment variable.")
-        @click.option(f"--{prefix}key-store", type=STORE, help="The store with its data keys, if they are kept apart.")
-        @functools.wraps(command)
-        def run(*arguments: Any, **options: Any) -> Any:
-            sources: dict[str, Callable[[Any], str | bytes]] = {
-                f"{name}_file": _key_in_file,
-                f"{name}_env": _key_in_variable,
-            }
-            given = {option: options.pop(option) for option in sources}
-            # Click keeps the parameters in the order in which they were given, and the first key encrypts.
-            order = [option for option in click.get_current_context().params if option in given]
-            keys = [sources[option](value) for option in order for value in given[option]]
-            found = with_key_store(keys, options.pop(f"{name}_store"))
-            return command(*arguments, **options, **{f"{name}s": found})
-
-        return run
-
-    return decorate
-
-
-def signing_key_options(command: Decorated) -> Decorated:
-    """Add --signing-key-file and --signing-key-env; the value is `signing_key`, None if none is given."""
-
-    @click.option(
-        "--signing-key-file",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A file with the signing key, if it is not kept in the store. Given again, a further key to verify with.",
-    )
-    @click.option("--signing-key-env", multiple=True, metavar="NAME", help="The same, in an environment variable.")
-    @functools.wraps(command)
-    def run(
-        *arguments: Any, signing_key_file: tuple[str, ...], signing_key_env: tuple[str, ...], **options: Any
-    ) -> Any:
-        from ..signing import read_signing_keys
-
-        return command(*arguments, signing_key=read_signing_keys(signing_key_file, signing_key_env), **options)
-
-    return run
 
 
 def default_store_path() -> str:
@@ -329,43 +177,6 @@ def names_option(ctx: click.Context, param: click.Parameter, value: str | None) 
     if "" in names:
         raise click.BadParameter(f"{value!r} holds an empty name.", ctx, param)
     return names
-
-
-def _key_in_file(file: IO[bytes]) -> str | bytes:
-    from ..layers.master_key import MAX_KEY_FILE, key_in_content
-
-    return key_in_content(file.read(MAX_KEY_FILE + 1), file.name)
-
-
-def _key_in_variable(variable: str) -> str:
-    from ..layers.master_key import key_in_variable
-
-    return key_in_variable(variable)
-
-
-def with_key_store(keys: list[str | bytes], key_store: str | None) -> EncryptionKeys | None:
-    """Return keys with the store of their data keys; None without keys. Raises InvalidValueError for a store alone."""
-    if key_store is None:
-        return keys or None
-    if not keys:
-        raise InvalidValueError("a key store needs a key of the encrypted store, in a file or a variable")
-    from ..layers.master_key import Encryption
-
-    return Encryption(keys, key_store=key_store)
-
-
-def read_keys(files: Sequence[str], variables: Sequence[str], key_store: str | None = None) -> EncryptionKeys | None:
-    """Return the keys in files and environment variables; None if there are none. Raises InvalidValueError."""
-    from pathlib import Path
-
-    keys: list[str | bytes] = []
-    for name in files:
-        try:
-            with click.open_file(str(Path(name).expanduser()), "rb") as file:  # - is stdin
-                keys.append(_key_in_file(file))
-        except OSError as error:
-            raise InvalidValueError(f"cannot read the key file {name}: {error.strerror}") from None
-    return with_key_store([*keys, *map(_key_in_variable, variables)], key_store)
 
 
 def exists(store: StoreChoice) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidValueError
+from .key_options import read_keys
 
 if TYPE_CHECKING:
     from ..redaction.config import Redaction
@@ -58,7 +59,6 @@ def _parsed(path: Path) -> Redaction:
 
     from ..files import read_file
     from ..redaction.config import Redaction, Vault
-    from .options import read_keys
 
     try:
         given = tomllib.loads(read_file(path, MOST_BYTES).decode())

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import SCOPE, StoreChoice, filled_scope, json_option, open_store, store_options
+from .options import StoreChoice, filled_scope, json_option, open_store, store_options
 from .output import count, print_json, progress, table
+from .param_types import SCOPE
 
 if TYPE_CHECKING:
     from ..records import ScopePath

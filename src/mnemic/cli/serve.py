@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    STORE,
-    Decorated,
-    StoreChoice,
-    debug_option,
-    default_store,
-    default_store_path,
-    json_option,
-    read_keys,
-)
+from .key_options import read_keys
+from .options import Decorated, StoreChoice, debug_option, default_store, default_store_path, json_option
 from .output import print_json, printable, table
+from .param_types import STORE
 from .redaction import read_redaction
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidValueError, NotFoundError
-from .options import SCOPE, StoreChoice, at_option, filled_scope, json_option, open_store, store_options
+from .options import StoreChoice, at_option, filled_scope, json_option, open_store, store_options
 from .output import brief, count, indented, path, print_json, printable, table, time
+from .param_types import SCOPE
 
 if TYPE_CHECKING:
     from ..features.fact_items import Fact

@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConflictError, NotFoundError
-from .options import (
-    SCOPE,
-    STORE,
-    StoreChoice,
-    at_option,
-    debug_option,
-    exists,
-    filled_scope,
-    json_option,
-    key_options,
-    open_store,
-    store_options,
-)
+from .key_options import key_options
+from .options import StoreChoice, at_option, debug_option, exists, filled_scope, json_option, open_store, store_options
 from .output import count, print_json, printable, progress
+from .param_types import SCOPE, STORE
 from .redaction import redact_options
 
 if TYPE_CHECKING:

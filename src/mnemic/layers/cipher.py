@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from ..checks import check_extra, to_microseconds
 from ..errors import DecryptionError
+from ..key_reading import KEY_SIZE
 from ..records import ARCHIVED, EMBEDDER_KIND, KEPT, LEASE, MESSAGE, ONCE_KIND, SUMMARY, TITLE, Record, Ref, ScopePath
-from .master_key import KEY_SIZE, NAME_SIZE, NONCE, derived_key, key_bytes
+from .master_key import NAME_SIZE, NONCE, derived_key, key_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

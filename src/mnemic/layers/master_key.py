@@ -18,17 +18,15 @@ from msgspec.structs import force_setattr
 from ..checks import MAX_DEPTH, check_count, check_extra, check_name, check_text
 from ..errors import DecryptionError, InvalidValueError, MnemicError, StoreError
 from ..event_loop import call
+from ..key_reading import KEY_SIZE, given_key, secret_of
 
-KEY_SIZE, NONCE = 32, 12
-"""Lengths of a key and of a nonce in bytes."""
+NONCE = 12
+"""Length of a nonce in bytes."""
 NAME_SIZE = 4
 """Length of the name of a key in bytes."""
-MAX_KEY_FILE = 1024
-"""Maximum size of a key file in bytes."""
 SUBJECT_LEVEL = 2
 """How many segments of a scope make a subject in a new store, unless given."""
 
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _BOUND = b"mnemic data keys"
 
 
@@ -185,67 +183,12 @@ def derived_key(secret: bytes, purpose: bytes, length: int = KEY_SIZE) -> bytes:
     return HKDF(SHA256(), length, None, purpose).derive(secret)
 
 
-# ---------------------------------------------------------------- forms of a key
-
-
 def key_bytes(key: object) -> bytes:
     """Return the 32 bytes of a key in any form; raises InvalidValueError, which never shows the key."""
-    if isinstance(key, PathLike):
-        return _bytes_of(key_in_file(key), f"the key file {key} holds")
-    if isinstance(key, str) and key.startswith("file:"):
-        return _bytes_of(key_in_file(path := key.removeprefix("file:")), f"the key file {path} holds")
-    if isinstance(key, str) and key.startswith("env:"):
-        return _bytes_of(key_in_variable(name := key.removeprefix("env:")), f"the environment variable {name} holds")
-    return _bytes_of(key)
-
-
-def _bytes_of(key: object, source: str = "") -> bytes:
-    if isinstance(key, bytes | bytearray) and len(key) == KEY_SIZE:
-        return bytes(key)
-    if isinstance(key, str | bytes | bytearray):
-        text = key.encode() if isinstance(key, str) else bytes(key)
-        try:
-            found = b64decode(text.translate(_URL_SAFE), validate=True)
-        except ValueError:
-            found = b""
-        if len(text) == 44 and len(found) == KEY_SIZE:
-            return found
-    size = f" of length {len(key)}" if isinstance(key, str | bytes | bytearray) else ""
-    raise InvalidValueError(
-        "an encryption key is 32 random bytes, or their 44 base64 characters, as cryptography's "
-        f"Fernet.generate_key() makes them; {source or 'given was'} a value of the type {type(key).__name__}{size}"
-    )
-
-
-def key_in_file(path: str | PathLike[str]) -> str | bytes:
-    """Return the key in a file: 32 bytes, or text; raises InvalidValueError."""
-    from pathlib import Path
-
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            return key_in_content(file.read(MAX_KEY_FILE + 1), str(path))
-    except OSError as error:
-        raise InvalidValueError(f"cannot read the key file {path}: {error.strerror}") from None
-
-
-def key_in_content(content: bytes, name: str) -> str | bytes:
-    """Return the key that a file of this name has; raises InvalidValueError."""
-    if len(content) > MAX_KEY_FILE:
-        raise InvalidValueError(f"the key file {name} is longer than {MAX_KEY_FILE:,} bytes; a key has 32")
-    if len(content) == KEY_SIZE:
-        return content
-    try:
-        return content.decode().strip()
-    except UnicodeDecodeError:
+    found, description = given_key(key)
+    if (secret := secret_of(found)) is None:
         raise InvalidValueError(
-            f"the key file {name} holds no key: 32 bytes, or 44 characters as Fernet keys have"
-        ) from None
-
-
-def key_in_variable(name: str) -> str:
-    """Return the key in an environment variable; raises InvalidValueError."""
-    if (value := os.environ.get(name)) is None:
-        raise InvalidValueError(f"the environment variable {name} is not set; it should hold a key")
-    if not (value := value.strip()):
-        raise InvalidValueError(f"the environment variable {name} is empty; it should hold a key")
-    return value
+            "an encryption key is 32 random bytes, or their 44 base64 characters, as cryptography's "
+            f"Fernet.generate_key() makes them; {description}"
+        )
+    return secret

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from ..checks import check_callable, check_name, check_several, new_id
 from ..errors import HeldError
-from ..layers.audit import actor_of
-from ..layers.audit_names import NAMELESS, audit_layer, drop_names
+from ..layers.audit import AuditLayer, actor_of
+from ..layers.audit_names import NAMELESS, drop_names
 from ..layers.beside import open_beside
 from ..layers.hold import HoldLayer
 from ..layers.index import CACHED_INDEXES
-from ..layers.layer import ConfiningLayer, Layer, layers_of
-from ..layers.redact import redacting
+from ..layers.layer import ConfiningLayer, Layer, backend_of, find_layer, layers_of
+from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, confined, require, unrestricted, visible_root
 from ..records import AUDIT_KIND, ERASURE_KIND, VERSION, Record, ScopePath
 from ..store.protocol import Capability, Scrubbed, Store, Unreached, all_streams, destroy, scan_all, scrub
@@ -39,7 +39,7 @@ from .certificate import (
     signed,
 )
 from .erasure_derived import DerivedErasure, Rebuild
-from .purging import ERASED, Streams, backend_of, purge, streams_of, total
+from .purging import ERASED, Streams, purge, streams_of, total
 from .settings import forget_known
 
 NAMED_ENTRIES = "entries of the audit log that had names"
@@ -74,7 +74,7 @@ class Erasure:
         self._store = store
         self._inner = store._below if isinstance(store, RestrictedLayer) else store
         """The store for derived records, of which a restricted memory can see some."""
-        audited = audit_layer(store)
+        audited = find_layer(store, AuditLayer)
         self._unlogged = ConfiningLayer(
             unrestricted(store) if audited is None else audited._below, lambda: confined(store)
         )
@@ -269,7 +269,7 @@ class Erasure:
 
     async def _verify_vault(self) -> list[Verification]:
         """Search the vault of redaction, if that is in another store."""
-        layer = redacting(self._store)
+        layer = find_layer(self._store, RedactLayer)
         if layer is None or layer.separate is None:
             return []
         return [await self._verify_in("vault", layer.separate)]
@@ -285,7 +285,7 @@ class Erasure:
 
     async def _named_entries(self) -> int:
         """Return how many entries of the audit log are in logs that have the name of the scope."""
-        layer = audit_layer(self._store)
+        layer = find_layer(self._store, AuditLayer)
         if layer is None or self._keep_audit_names:
             return 0
         logs = all_streams(layer.chain, StreamScan(scope=self._scope, kinds=(AUDIT_KIND,)))
@@ -316,7 +316,7 @@ class Erasure:
 
     async def _lacks_for_names(self) -> str | None:
         """Return the right or option that this memory lacks to remove the names in the audit log."""
-        if audit_layer(self._store) is None:
+        if find_layer(self._store, AuditLayer) is None:
             logged = await self._unlogged.streams(StreamScan(scope=self._scope, kinds=(AUDIT_KIND,)))
             return "a memory that is opened with audit" if logged.items else None
         restricted = isinstance(self._store, RestrictedLayer) and "admin" not in self._store.rights

@@ -11,7 +11,7 @@ from ..errors import ConflictError, DecryptionError, HeldError, StorePermissionE
 from ..event_loop import call
 from ..layers.history import HistoryLayer
 from ..layers.hold import HoldLayer
-from ..layers.layer import layers_of
+from ..layers.layer import find_layer
 from ..messages import Message, decode
 from ..records import ARCHIVED, MEMORY, MESSAGE, NOTE, SUMMARY, VAULT, VERSION, Record, Ref, ScopePath
 from ..redaction.redactor import tokens_in
@@ -102,8 +102,8 @@ class DerivedErasure:
 
     async def _drop_versions(self) -> None:
         """Delete the earlier versions, in other scopes, of what was derived from the scope."""
-        kept = next((one for one in layers_of(self._store) if isinstance(one, HistoryLayer)), None)
-        held = next((one for one in layers_of(self._store) if isinstance(one, HoldLayer)), None)
+        kept = find_layer(self._store, HistoryLayer)
+        held = find_layer(self._store, HoldLayer)
         store = self._store if kept is None else kept._below
         left: dict[ScopePath, StorePermissionError] = {}
         async for version in self._derivations.readable(store, self._root, (VERSION,)):

@@ -15,7 +15,7 @@ from ..errors import AccessDeniedError, ConflictError, InvalidValueError, NotFou
 from ..layers.audit import actor_of
 from ..layers.history import HistoryLayer
 from ..layers.hold import TECHNICAL, Hold, HoldLayer, hold_ref, to_record
-from ..layers.layer import layers_of
+from ..layers.layer import find_layer, layers_of
 from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, require, unrestricted, visible_root
 from ..layers.versions import EXPIRY, FOREVER, suspended
@@ -121,7 +121,7 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
 
 async def release_ended(store: Store) -> int:
     """Remove holds whose time has come; return how many. What they had suspended has expired by itself."""
-    layer = next((one for one in layers_of(store) if isinstance(one, HoldLayer)), None)
+    layer = find_layer(store, HoldLayer)
     if layer is None or isinstance(store, RestrictedLayer):
         return 0
     now = store.clock()

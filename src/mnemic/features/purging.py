@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ..errors import DecryptionError, UnreadableStoreError
 from ..kinds import KINDS
-from ..layers.layer import layers_of
+from ..layers.layer import backend_of
 from ..records import UNLISTED, ScopePath
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
@@ -59,9 +59,3 @@ async def compact(store: Store, scope: ScopePath) -> int:
 def total(streams: Streams) -> int:
     """Return how many records there are, without internal ones."""
     return sum(n for kinds in streams.values() for kind, n in kinds.items() if kind in COUNTED or kind not in KINDS)
-
-
-def backend_of(store: Store) -> Store:
-    """Return the back-end below all layers of a store."""
-    *_, backend = layers_of(store)
-    return backend

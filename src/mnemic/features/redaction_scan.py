@@ -12,8 +12,8 @@ from ..errors import InvalidValueError
 from ..event_loop import off_loop
 from ..layers.hold import HoldLayer
 from ..layers.index import IndexLayer
-from ..layers.layer import find_layer, layers_of
-from ..layers.redact import RedactLayer, redacting
+from ..layers.layer import backend_of, find_layer
+from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, confined, require, unrestricted
 from ..records import FACT, GUARD, VERSION, Record, Ref, ScopePath, Value
 from ..redaction.config import Redacting, Redaction, redaction_of
@@ -60,7 +60,7 @@ class RedactionScan:
 
     def __init__(self, store: Store, redact: Redacting, *, mend: bool) -> None:
         """Raise InvalidValueError for a redaction in place of the one that the memory has."""
-        layer = redacting(store)
+        layer = find_layer(store, RedactLayer)
         redaction = None if redact is True else redaction_of(redact)
         if redaction is not None and layer is not None:
             raise InvalidValueError(
@@ -183,5 +183,4 @@ def _put(changed: Record, record: Record) -> Put:
 
 def _index_of(store: Store) -> Store | None:
     """Return the index layer of a store, which is below the history; None if a server has the history."""
-    *_, backend = layers_of(store)
-    return None if Capability.SEARCH in backend.capabilities else find_layer(store, IndexLayer)
+    return None if Capability.SEARCH in backend_of(store).capabilities else find_layer(store, IndexLayer)

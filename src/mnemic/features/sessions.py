@@ -17,7 +17,8 @@ from ..errors import ConflictError, HeldError, InvalidValueError, NotFoundError,
 from ..event_loop import off_loop
 from ..images import read_images
 from ..layers.encrypted_files import decrypted_file, encrypted_file
-from ..layers.redact import redact_messages, redacting
+from ..layers.layer import find_layer
+from ..layers.redact import RedactLayer, redact_messages
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
 from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Ref, ScopePath, Stream
@@ -59,7 +60,7 @@ class AsyncSession:
         """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope
         self._store = store
-        self._redact = redacting(store)
+        self._redact = find_layer(store, RedactLayer)
         self._clock = store.clock
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)

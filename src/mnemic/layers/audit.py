@@ -43,7 +43,7 @@ from .audit_chain import ChainLayer, new_entry, put_entry
 from .audit_entry import OPERATIONS, SALT, AuditEntry, AuditPage, to_entry
 from .audit_reading import ReadableEntries
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
-from .layer import Layer, filtered_scan, layers_of
+from .layer import Layer, filtered_scan, find_layer
 from .redact import redact_query, redact_text
 
 Result = TypeVar("Result")
@@ -332,8 +332,8 @@ class AuditLayer(Layer):
 
 def actor_of(store: Store) -> dict[str, str]:
     """Return who acts now, as the audit log of a store would say: actor, session and address, where known."""
-    logged = (layer._default_actor for layer in layers_of(store) if isinstance(layer, AuditLayer))
-    return next(logged, {}) | current_actor()
+    layer = find_layer(store, AuditLayer)
+    return ({} if layer is None else layer._default_actor) | current_actor()
 
 
 def _pseudonym(key: bytes, name: str) -> str:

@@ -21,7 +21,7 @@ from .audit import AuditLayer
 from .audit_chain import REGISTER, ChainLayer
 from .audit_entry import SALT, Head, number_of, without_names
 from .audit_reading import Damaged, entries_around
-from .layer import Layer
+from .layer import find_layer
 
 NO_CHAIN = ""
 """Id of a chain whose head, which has its id, is missing."""
@@ -31,15 +31,6 @@ AT_ONCE = 200
 """How many entries are moved in one write."""
 NAMED_BY = ("actor", "session", "address")
 """Fields in which the names of a subject are looked for in the logs of other scopes."""
-
-
-def audit_layer(store: Store) -> AuditLayer | None:
-    """Return the audit layer among the layers of a store; None without an audit log."""
-    while isinstance(store, Layer):
-        if isinstance(store, AuditLayer):
-            return store
-        store = store._below
-    return None
 
 
 class DroppedNames(Struct, frozen=True):
@@ -69,7 +60,7 @@ async def drop_names(
     that is added after the others. A log with a damaged entry, or without a head, stays in its scope. Does nothing
     without an audit log.
     """
-    layer = audit_layer(store)
+    layer = find_layer(store, AuditLayer)
     if layer is None:
         return DroppedNames()
     given = [one for name in check_names(names, "name") for one in await layer.stored_names(name)]

@@ -12,10 +12,9 @@ from ..store import registry
 from ..store.protocol import Page, Scrubbed, Store, all_streams
 from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
-from .encrypted_files import encryption_layer
 from .encryption import EncryptLayer, check_plain
 from .encryption_metadata import METADATA_REF, is_internal
-from .layer import Layer
+from .layer import Layer, find_layer
 from .master_key import EncryptionKeys, MasterKeys, encryption_of
 from .restricted import require_whole
 
@@ -86,7 +85,7 @@ async def open_beside(store: Store, url: str, *, existing: bool = False) -> Stor
     if existing:
         await _check_exists(url)
     opened = await _opened(url, store)
-    layer = encryption_layer(store)
+    layer = find_layer(store, EncryptLayer)
     try:
         if layer is None:
             await check_plain(opened, str(StoreURL.parse(url)))

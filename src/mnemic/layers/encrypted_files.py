@@ -13,23 +13,16 @@ from ..store.protocol import Store
 from .cipher import DataKeys
 from .encryption import EncryptLayer
 from .encryption_metadata import to_data, to_wrapped
-from .layer import Layer
+from .layer import find_layer
 
 FORMAT = "mnemic.encrypted/1"
 _START = f'{{"format":"{FORMAT}"'.encode()
 _BOUND = b"file"
 
 
-def encryption_layer(store: Store) -> EncryptLayer | None:
-    """Return the encryption layer of a store; None if it is not encrypted."""
-    while isinstance(store, Layer) and not isinstance(store, EncryptLayer):
-        store = store._below
-    return store if isinstance(store, EncryptLayer) else None
-
-
 async def encrypted_file(store: Store, content: bytes) -> bytes:
     """Return the content of a file, encrypted if the store is; raises StoreError if a master key's function fails."""
-    layer = encryption_layer(store)
+    layer = find_layer(store, EncryptLayer)
     if layer is None:
         return content
     keys = DataKeys.generate(FORMAT)
@@ -44,7 +37,7 @@ async def decrypted_file(store: Store, content: bytes, name: str) -> bytes:
     """
     if not content.startswith(_START):
         return content
-    layer = encryption_layer(store)
+    layer = find_layer(store, EncryptLayer)
     if layer is None:
         raise DecryptionError(f"{name} is encrypted: open the memory with its encryption_key")
     try:

@@ -21,7 +21,7 @@ from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, 
 from ..store.retry import ATTEMPTS, retried
 from ..store.stream_state import over_limit
 from .audit_settings import current_actor
-from .layer import Layer, layers_of, whole_store
+from .layer import Layer, backend_of, whole_store
 from .restricted import unrestricted
 from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
 
@@ -381,8 +381,7 @@ class HistoryServer(Protocol):
 
 async def history_since(store: Store) -> datetime | None:
     """Return from when on the versions of a store are complete; None if there are none."""
-    *_, backend = layers_of(store)
-    if isinstance(backend, HistoryServer):
+    if isinstance(backend := backend_of(store), HistoryServer):
         return await backend.history_since()
     (record,) = await unrestricted(store).read([BEGIN_REF])
     if record is None:

@@ -27,7 +27,7 @@ from ..store.confinement import confinement
 from ..store.protocol import Capability, Scrubbed, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
 from .history import HistoryLayer
-from .layer import Layer, layers_of, whole_store
+from .layer import Layer, find_layer, whole_store
 from .versions import EXPIRY, FOREVER, suspended
 
 FRESH = 1.0
@@ -83,7 +83,7 @@ class HoldLayer(Layer):
 
     def __init__(self, below: Store) -> None:
         super().__init__(below)
-        self._history = any(isinstance(one, HistoryLayer) for one in layers_of(below))
+        self._history = find_layer(below, HistoryLayer) is not None
         self._holds: list[Hold] = []
         self._read_at = float("-inf")
 

@@ -42,7 +42,7 @@ from ..store.query import (
     place_of,
 )
 from .index_cache import BUFFERED, IndexCache, in_thread, try_to_write
-from .layer import Layer, whole_store
+from .layer import Layer, find_layer, whole_store
 from .remote_index import CANDIDATES, RemoteIndex
 from .store_embedder import StoreEmbedder
 
@@ -400,8 +400,5 @@ def _wanted(record: Record, search: Search) -> bool:
 
 async def embedder_of(store: Store) -> Embedder | str | None:
     """Return the embedder of the index layer within a store; "auto" if there is none."""
-    while isinstance(store, Layer):
-        if isinstance(store, IndexLayer):
-            return await store.embedder()
-        store = store._below
-    return AUTO
+    layer = find_layer(store, IndexLayer)
+    return AUTO if layer is None else await layer.embedder()

@@ -23,7 +23,7 @@ from ..store.availability import cause_name
 from ..store.protocol import MarksChanges, Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
 from ..telemetry.calls import watch
-from .layer import layers_of, whole_store
+from .layer import backend_of, whole_store
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class IndexCache:
         self._below = below
         self._embedder = embedder
         self._max_bytes = max_bytes
-        *_, backend = layers_of(below)
+        backend = backend_of(below)
         self._marks = backend if isinstance(backend, MarksChanges) else None
         self.after_fork()
         watch(self)

@@ -16,7 +16,7 @@ from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..telemetry.calls import UNKNOWN, Origin
 from .store_signing import StoreSigning
 
-LayerType = TypeVar("LayerType")
+LayerType = TypeVar("LayerType", bound="Layer")
 
 
 class Layer:
@@ -77,11 +77,22 @@ def layers_of(store: Store) -> Iterator[Store]:
 
 
 def find_layer(store: Store, kind: type[LayerType]) -> LayerType | None:
-    """Return the first layer of a kind over a store; None if there is none.
+    """Return the outermost layer of a kind; None if there is none.
 
     Calls to it pass the layers above it by, with what these check: confine them as `restricted.confined` does.
     """
-    return next((one for one in layers_of(store) if isinstance(one, kind)), None)
+    while isinstance(store, Layer):
+        if isinstance(store, kind):
+            return store
+        store = store._below
+    return None
+
+
+def backend_of(store: Store) -> Store:
+    """Return the back-end below all layers of a store."""
+    while isinstance(store, Layer):
+        store = store._below
+    return store
 
 
 class ConfiningLayer(Layer):

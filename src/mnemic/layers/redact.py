@@ -40,7 +40,7 @@ from ..store.query import (
     Write,
     place_of,
 )
-from .layer import Layer, filtered_scan
+from .layer import Layer, filtered_scan, find_layer
 from .restricted import RestrictedLayer, require
 from .vault import VaultStore, erase_values
 
@@ -303,15 +303,6 @@ class RedactedView(Layer):
 # ---------------------------------------------------------------- for features
 
 
-def redacting(store: Store) -> RedactLayer | None:
-    """Return the redaction layer of a store, if it has one."""
-    while isinstance(store, Layer):
-        if isinstance(store, RedactLayer):
-            return store
-        store = store._below
-    return None
-
-
 async def reveal(store: Store, scope: ScopePath, text: str) -> str:
     """Return a text with the values behind its hashes, as far as the vault has them in a scope and below.
 
@@ -319,7 +310,7 @@ async def reveal(store: Store, scope: ScopePath, text: str) -> str:
     is restricted and lacks the right "admin".
     """
     require(store, "admin")
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None or layer.vault is None:
         raise InvalidValueError("there is no vault: open the memory with redact=Redaction(…, vault=Vault(key))")
     check_text(text, "text")
@@ -329,7 +320,7 @@ async def reveal(store: Store, scope: ScopePath, text: str) -> str:
 
 async def redact_messages(store: Store, scope: ScopePath, messages: list[Message]) -> list[Message]:
     """Return messages as they will be stored in a session."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None or not layer.covers(scope, MESSAGE):
         return messages
     found = Redacted()
@@ -345,7 +336,7 @@ async def redact_messages(store: Store, scope: ScopePath, messages: list[Message
 
 async def redact_record(store: Store, record: Record) -> Record:
     """Return a record as it will be stored."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None or not layer.covers(record.scope, record.kind):
         return record
     found = Redacted()
@@ -356,7 +347,7 @@ async def redact_record(store: Store, record: Record) -> Record:
 
 async def redact_ops(store: Store, ops: list[OpType], *, keep: bool) -> list[OpType]:
     """Return the operations of an import as they will be stored; their values go to the vault with `keep`."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None or not ops:
         return ops
     changed, found = await layer.redacted_ops(tuple(ops))
@@ -367,7 +358,7 @@ async def redact_ops(store: Store, ops: list[OpType], *, keep: bool) -> list[OpT
 
 async def redact_names(store: Store, scope: ScopePath, kind: str, *names: str | None) -> list[Any]:
     """Return names as they will be stored in labels of a kind; None stays None."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None or not layer.covers(scope, kind):
         return list(names)
     found = Redacted()
@@ -381,7 +372,7 @@ async def refuse_clear(store: Store, write: Write) -> None:
 
     That process makes keys of what it writes, and returns it to its caller: it must know what is stored.
     """
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     if layer is None:
         return
     ops, found = await layer.redacted_ops(write.ops)
@@ -394,17 +385,17 @@ async def refuse_clear(store: Store, write: Write) -> None:
 
 def stored_name(store: Store, scope: ScopePath, kind: str, name: str) -> str:
     """Return a name as it is stored in labels of a kind."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     return name if layer is None or not layer.covers(scope, kind) else layer.redactor.label(name, Redacted())
 
 
 def redact_text(store: Store, scope: ScopePath, kind: str, text: str) -> str:
     """Return a text as it will be stored in a record of a kind."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     return text if layer is None or not layer.covers(scope, kind) else layer.redactor.text(text)
 
 
 def redact_query(store: Store, scope: ScopePath, query: str) -> str:
     """Return a question as a log may keep it: redacted if anything is in the scope or below it, in any kind."""
-    layer = redacting(store)
+    layer = find_layer(store, RedactLayer)
     return query if layer is None or not layer.concerns(scope) else layer.redactor.text(query)

@@ -16,7 +16,8 @@ from ..event_loop import off_loop
 from ..features.export import SubjectExport, export_file
 from ..features.provenance import Derivations
 from ..files import check_path, replacing
-from ..layers.audit_names import audit_layer
+from ..layers.audit import AuditLayer
+from ..layers.layer import find_layer
 from ..layers.restricted import RestrictedLayer, require, visible_root
 from ..records import ScopePath
 from ..store.protocol import Store
@@ -73,7 +74,7 @@ async def _each(values: list[dict[str, object]]) -> AsyncIterator[dict[str, obje
 
 
 async def _audit_entries(store: Store, scope: ScopePath) -> AsyncIterator[dict[str, object]]:
-    layer = audit_layer(store)
+    layer = find_layer(store, AuditLayer)
     if layer is None:
         return
     if isinstance(store, RestrictedLayer) and not ("admin" in store.rights and store.scope.holds(scope)):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from shutil import copyfile
 from signal import SIGKILL
 from subprocess import PIPE, Popen, run
+from uuid import uuid4
 from zipfile import ZipFile
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -21,6 +25,7 @@ from mnemic.errors import InvalidValueError, NotFoundError, SignatureError
 from mnemic.features.settings import known_session
 from mnemic.records import Record, ScopePath
 from mnemic.store.query import Scan
+from servers import postgres
 from servers.stores import REMOTE, STORES
 
 SECRET = "xylophone"
@@ -237,14 +242,62 @@ def test_what_an_erasure_leaves_on_postgresql_is_finished(tmp_path: Path) -> Non
         alice.remember(SECRET)
         done = alice.erase()
         assert [one.finishable for one in done.unreached] == [True, False]
+        before = table_files(url)
         finished = memory.finish_erasure(done)
-        assert (finished.finishes, finished.removed["tables rewritten"] > 3) == (done.id, True)
+        after = table_files(url)
+        assert (finished.finishes, finished.removed) == (done.id, {"tables rewritten": len(before)})
+        assert before.keys() == after.keys() >= {"mnemic_records", "mnemic_streams"}
+        assert not before.items() & after.items()
         assert [one.what for one in finished.unreached] == [done.unreached[1].what]
         assert finished.verify() == done.verify()
         with pytest.raises(InvalidValueError, match="of an erasure in"):
             memory.finish_erasure(replace(done, store="sqlite:///another.db"))
         with pytest.raises(SignatureError, match="was changed"):
             memory.finish_erasure(replace(done, records=0))
+
+
+def table_files(url: str) -> dict[str, int]:
+    """Return the file of each table of the store."""
+    tables = "SELECT relname, pg_relation_filenode(oid) FROM pg_class WHERE relname LIKE 'mnemic%' AND relkind = 'r'"
+    with closing(psycopg.connect(url)) as connection:
+        return dict(connection.execute(tables).fetchall())
+
+
+def test_tables_of_another_role_are_not_said_to_be_rewritten(tmp_path: Path) -> None:
+    with STORES["postgresql"].empty(tmp_path) as url:
+        with mnemic.open(url) as memory:
+            memory.scope("acme", "alice").remember(SECRET)
+            done = memory.scope("acme", "alice").erase()
+        role = f"guest_{uuid4().hex[:12]}"
+        postgres.execute(url, f"CREATE ROLE {role} LOGIN")
+        try:
+            postgres.execute(url, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+            postgres.execute(url, f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
+            postgres.execute(url, f"REVOKE MAINTAIN ON mnemic_records FROM {role}")
+            before = table_files(url)
+            with mnemic.open(postgres.as_role(url, role)) as memory:
+                finished = memory.finish_erasure(done)
+            after = table_files(url)
+        finally:
+            postgres.execute(url, f"DROP OWNED BY {role}")
+            postgres.execute(url, f"DROP ROLE {role}")
+    assert before.items() & after.items() == {("mnemic_records", before["mnemic_records"])}
+    assert finished.removed == {"tables rewritten": len(before) - 1}
+    (left,) = [one for one in finished.unreached if one.finishable]
+    assert left.what == "dead rows in the files of public.mnemic_records"
+
+
+def test_rewriting_tables_has_no_deadline(tmp_path: Path) -> None:
+    with STORES["postgresql"].empty(tmp_path) as url, closing(psycopg.connect(url)) as other:
+        with mnemic.open(f"{url}?timeout=2&statement_timeout=2") as memory, ThreadPoolExecutor() as threads:
+            alice = memory.scope("acme", "alice")
+            alice.remember(SECRET)
+            done = alice.erase()
+            other.execute("LOCK TABLE mnemic_records IN ACCESS SHARE MODE")
+            finished = threads.submit(memory.finish_erasure, done)
+            other.execute("SELECT pg_sleep(3)")
+            other.rollback()
+            assert finished.result().removed["tables rewritten"] > 3
 
 
 WRITER = """

@@ -97,9 +97,12 @@ class Calls(ForkAware, Generic[Client]):
         self.availability: Availability = Availability(url)
         notify_on_fork(self)
 
-    async def run(self, work: Callable[[Client], Awaitable[Result]], *, changes: bool = True) -> Result:
+    async def run(
+        self, work: Callable[[Client], Awaitable[Result]], *, changes: bool = True, deadline: bool = True
+    ) -> Result:
         """Run `work` with the client and return its result; `changes` says whether it changes anything.
 
+        Without a `deadline`, it ends when it is done, or with `close`.
         Raises the errors of `work`, StoreUnavailableError after the deadline, ClosedError after or during
         `close`, EventLoopError on another event loop than that of the first call.
         """
@@ -110,7 +113,7 @@ class Calls(ForkAware, Generic[Client]):
             self._loop = loop
         elif self._loop is not loop:
             raise elsewhere(self.url, self._loop)
-        limit = asyncio.timeout(self.timeout)
+        limit = asyncio.timeout(self.timeout if deadline else None)
         try:
             async with limit:
                 self._running.add(limit)

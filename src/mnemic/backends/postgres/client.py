@@ -347,7 +347,9 @@ class PostgresClient:
         self.row_security: RowSecurity = RowSecurity()
         self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
 
-    async def run(self, work: Callable[[Pool], Awaitable[Result]], *, changes: bool = True) -> Result:
+    async def run(
+        self, work: Callable[[Pool], Awaitable[Result]], *, changes: bool = True, deadline: bool = True
+    ) -> Result:
         """Run `work`; raises Mnemic's errors, ClosedError after `close`, EventLoopError on another event loop."""
 
         async def mapped(pool: Pool) -> Result:
@@ -356,9 +358,11 @@ class PostgresClient:
             except psycopg.Error as error:
                 raise explain(error, self.options.url) from error
 
-        return await self._calls.run(mapped, changes=changes)
+        return await self._calls.run(mapped, changes=changes, deadline=deadline)
 
-    async def use(self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1) -> Result:
+    async def use(
+        self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1, deadline: bool = True
+    ) -> Result:
         """Run `work`, which changes no records, with a connection, again with another one if it was lost."""
 
         async def attempt(pool: Pool) -> Result:
@@ -367,7 +371,7 @@ class PostgresClient:
                     return await pool.use(work)
             return await pool.use(work)
 
-        return await self.run(attempt, changes=False)
+        return await self.run(attempt, changes=False, deadline=deadline)
 
     async def close(self) -> None:
         await self._calls.close()

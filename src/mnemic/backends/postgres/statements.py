@@ -84,8 +84,9 @@ class PostgresStatements(Statements):
         )
         self.add_vectors: Prepared = prepared("CREATE EXTENSION IF NOT EXISTS vector")
         self.tables: Prepared = prepared(
-            "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables "
-            "WHERE schemaname = current_schema() AND starts_with(tablename, 'mnemic_') ORDER BY tablename"
+            "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), pg_relation_filenode(c.oid) "
+            "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = current_schema() "
+            "AND c.relkind = 'r' AND starts_with(c.relname, 'mnemic_') ORDER BY c.relname"
         )
         self.begin: Prepared = prepared("BEGIN")
         self.set_timeouts: Prepared = prepared(

@@ -123,17 +123,18 @@ class PostgresStore(SqlReads):
     async def scrub(self, *, finish: bool = False) -> Scrubbed:
         """Name the dead rows; with `finish`, rewrite all tables without them, which locks each meanwhile."""
         done = Scrubbed()
+        what, how = "the tables and indexes", "which rewrites the tables and locks each meanwhile"
         if finish:
-            tables = await self._read(lambda connection: connection.all(self._sql.tables, {}))
-            for (table,) in tables:
-                await self._client.use(lambda connection, table=table: connection.execute(f"VACUUM FULL {table}"))  # type: ignore[misc]
-            done.add("tables rewritten", len(tables))
-        else:
+            tables = await self._client.use(self._rewrite_tables, deadline=False)
+            done.add("tables rewritten", sum(tables.values()))
+            what = ", ".join(table for table, rewritten in tables.items() if not rewritten)
+            how = "with a role that owns the tables"
+        if what:
             done.unreached.append(
                 Unreached(
-                    what="dead rows in the files of the tables and indexes",
+                    what=f"dead rows in the files of {what}",
                     until="until PostgreSQL has vacuumed the tables and used the space again",
-                    finish="mnemic erase --finish CERTIFICATE, which rewrites the tables and locks each meanwhile",
+                    finish=f"mnemic erase --finish CERTIFICATE, {how}",
                     finishable=True,
                 )
             )
@@ -145,6 +146,19 @@ class PostgresStore(SqlReads):
             )
         )
         return done
+
+    async def _rewrite_tables(self, connection: Connection) -> dict[str, bool]:
+        """Rewrite each table without its dead rows; return whether the server did, which skips those of others."""
+        await connection.execute("SET statement_timeout = 0")
+        try:
+            before = dict(await connection.all(self._sql.tables, {}))
+            for table in before:
+                await connection.execute(f"VACUUM FULL {table}")
+            after = dict(await connection.all(self._sql.tables, {}))
+        finally:
+            if not connection.closed:
+                await connection.execute("RESET statement_timeout")
+        return {table: after.get(table) != file for table, file in before.items()}
 
     async def close(self) -> None:
         await self._client.close()

@@ -16,6 +16,7 @@ from zipfile import ZipFile
 
 import psycopg
 import pytest
+from msgspec import json
 from msgspec.structs import replace
 
 import mnemic
@@ -384,6 +385,27 @@ def test_a_subject_gets_everything_about_them(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     with mnemic.open("memory://") as other:
         assert other.import_from(tmp_path / "records.jsonl").records == RECORDS
+
+
+def test_a_subject_gets_the_earlier_versions_as_well(tmp_path: Path) -> None:
+    with mnemic.open("memory://", history=timedelta(days=1)) as memory:
+        alice, team = memory.scope("acme", "alice"), memory.scope("acme")
+        for text in ("first", "second"):
+            alice.remember(text, id="a")
+            team.remember(f"{text} of the team", id="t", source="acme/alice")
+            team.remember(f"{text} of others", id="o")
+        alice.forget("a")
+        team.forget("t")
+        done = alice.subject_export(tmp_path / "alice.zip")
+        assert (done.records, done.elsewhere, done.versions, done.unreadable) == (0, 0, 4, [])
+    with ZipFile(tmp_path / "alice.zip") as archive:
+        kept = [json.decode(line) for line in archive.read("versions.jsonl").splitlines()]
+    assert [(one["scope"], one["text"], one["removed"]) for one in kept] == [
+        ("acme/alice", "first", False),
+        ("acme/alice", "second", True),
+        ("acme", "first of the team", False),
+        ("acme", "second of the team", True),
+    ]
 
 
 def test_a_memory_without_the_audit_log_says_that_names_are_left_in_it(file_url: str) -> None:

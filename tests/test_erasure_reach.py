@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -13,12 +14,12 @@ import mnemic
 from http_server import serving
 from layered import KEY
 from mnemic import OpenOptions
-from mnemic.errors import HeldError, InvalidValueError, NotFoundError, UnreadableStoreError
+from mnemic.errors import AccessDeniedError, HeldError, InvalidValueError, NotFoundError, UnreadableStoreError
 from mnemic.features import erasure
 from mnemic.records import SIGNING_KIND, Record, ScopePath
 from mnemic.redaction.config import Redaction, Vault
 from mnemic.server.keys import ApiKeys
-from mnemic.store import protocol
+from mnemic.store.protocol import scrub
 from mnemic.store.query import Put, Write
 from servers.stores import STORES
 
@@ -57,6 +58,22 @@ def test_a_damaged_record_does_not_stop_an_erasure(tmp_path: Path, key: bytes | 
             assert bob.memories.delete("bob 1") == 1
             assert [one.id for one in bob.memories.list()] == ["bob 2"]
             assert alice.erase().complete
+
+
+def test_a_damaged_record_elsewhere_does_not_stop_an_export(tmp_path: Path) -> None:
+    path, target = tmp_path / "memory.db", tmp_path / "alice.zip"
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        for name in ("alice", "bob"):
+            memory.scope("acme", name).remember("tea", id=f"{name} 1", metadata={"a": 1})
+    damaged = damage(path, "acme/bob")
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        done = memory.scope("acme", "alice").subject_export(target)
+        assert (done.records, len(done.unreadable)) == (1, 1)
+        assert damaged in done.unreadable[0]
+    with ZipFile(target) as archive:
+        about = archive.read("README.txt").decode()
+    assert "1 damaged records in other places" in about
+    assert "bob" not in about
 
 
 def test_the_values_in_a_vault_of_another_store_are_erased(tmp_path: Path) -> None:
@@ -208,6 +225,14 @@ def test_no_key_on_a_server_can_have_other_data_destroyed_than_by_erasing_it(tmp
         assert memory.scope("acme", "alice").memories.get("tea").text == "tea"
 
 
+def test_only_a_memory_of_the_whole_store_can_finish_what_takes_long() -> None:
+    with mnemic.open("memory://") as memory:
+        tenant = memory.restricted("acme", "erase")._async._store
+        with pytest.raises(AccessDeniedError, match="finish concerns the whole store"):
+            memory._driver.run(scrub(tenant, finish=True))
+        assert memory._driver.run(scrub(tenant)).removed == {}
+
+
 def test_a_tenant_removes_names_from_the_logs_of_its_own_scopes_only() -> None:
     with mnemic.open("memory://", audit=True) as memory:
         for name in ("acme/alice", "acme/bob", "other/carol"):
@@ -297,7 +322,6 @@ def test_a_certificate_counts_the_records_that_are_left(monkeypatch: pytest.Monk
     with mnemic.open("memory://") as memory:
         alice = memory.scope("acme", "alice")
         alice.remember("tea", id="0")
-        scrub = protocol.scrub
 
         async def late(store: object, **options: object) -> object:
             for n in range(50):

@@ -486,8 +486,8 @@ class AsyncScope:
         """Write everything about the subject of this scope to a .zip, for people and for programs, replaced atomically.
 
         It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
-        derived from them, and the audit log. It is not encrypted. Raises NotFoundError if there is nothing,
-        StorePermissionError or StoreFullError if the file cannot be written.
+        derived from them, the earlier versions of both, and the audit log. It is not encrypted. Raises NotFoundError if
+        there is nothing, StorePermissionError or StoreFullError if the file cannot be written.
         """
         from .transfer.subject_export import export_subject
 

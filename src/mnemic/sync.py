@@ -1088,8 +1088,8 @@ class Scope:
         """Write everything about the subject of this scope to a .zip, for people and for programs, replaced atomically.
 
         It has all records here and below, as text to read and as `export_to` writes them, records elsewhere that were
-        derived from them, and the audit log. It is not encrypted. Raises NotFoundError if there is nothing,
-        StorePermissionError or StoreFullError if the file cannot be written.
+        derived from them, the earlier versions of both, and the audit log. It is not encrypted. Raises NotFoundError if
+        there is nothing, StorePermissionError or StoreFullError if the file cannot be written.
         """
         return self._driver.run(self._async.subject_export(path))
 

@@ -83,9 +83,11 @@ def _export_subject(store: StoreChoice, scope: ScopePath, file: str, overwrite: 
     if not overwrite and Path(file).is_file():
         raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
     with opened(store, {"audit": True}) as memory:
-        done = filled_scope(memory, scope).subject_export(file)
+        done = memory.scope(scope).subject_export(file)
     entries = count(done.audit, "entry of the audit log", "entries of the audit log")
     said = f"{count(done.records, 'record')} exported, {done.elsewhere:,} derived elsewhere, {entries}"
+    said += f", {count(done.versions, 'earlier version')}" if done.versions else ""
+    said += "".join(f"\nleft out, and may concern the subject: {one}" for one in done.unreadable)
     _print_on(done, said, as_json, err=False)
 
 

@@ -78,11 +78,16 @@ class Exported(Value, frozen=True, kw_only=True):
 
 
 class SubjectExport(Value, frozen=True, kw_only=True):
-    """Number of records of a subject, of records derived from them elsewhere, and of audit log entries."""
+    """Number of records of a subject, of records derived elsewhere, of audit log entries and of earlier versions.
+
+    `unreadable` names damaged records that were left out, and may be derived from the data of the subject.
+    """
 
     records: int
     elsewhere: int
     audit: int
+    versions: int = 0
+    unreadable: list[str] = field(default_factory=list)
 
 
 _encode = json.Encoder().encode

@@ -56,17 +56,19 @@ class Derivations(Struct):
             if record.ref not in self.found and self.concerns(record):
                 yield record
 
-    async def readable(self, store: Store, root: ScopePath, kinds: tuple[str, ...]) -> AsyncGenerator[Record, None]:
-        """Yield the records at `root` and below that are outside the scope, around those that are damaged."""
+    async def readable(
+        self, store: Store, root: ScopePath, kinds: tuple[str, ...], *, own: bool = False
+    ) -> AsyncGenerator[Record, None]:
+        """Yield the records at `root` and below, around those that are damaged: the scope's `own`, or the others."""
         try:
             async for record in scan_all(store, Scan(scope=root, kinds=kinds, below=True, limit=PAGE)):
-                if not self.scope.holds(record.scope):
+                if self.scope.holds(record.scope) == own:
                     yield record
         except (DecryptionError, UnreadableStoreError):
             async for stream in streams_around(store, kinds, root):
                 if isinstance(stream, DecryptionError | UnreadableStoreError):
                     self.damaged[f"the list of records: {stream}"] = stream
-                elif not self.scope.holds(stream.scope):
+                elif self.scope.holds(stream.scope) == own:
                     async for part in records_around(store, stream.scope, stream.kind, stream.last_seq):
                         if isinstance(part, tuple):
                             for record in part:

@@ -11,6 +11,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntFlag
+from functools import cache
 from math import isfinite
 from sys import byteorder
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from ..models.embedder import Embedder
 from ..records import ARCHIVED, MESSAGE, Record
 from ..store.availability import cause_name
 from .languages.detection import LANGUAGES, NUMBERS, all_cases, fold, language_of
-from .languages.time_words import AMBIGUOUS, DAYS, MONTHS, OTHERS, UNSPACED
+from .languages.time_words import AMBIGUOUS, DAYS, MONTHS, OTHERS, UNSPACED_TIMES
 from .text_analysis import terms, words
 
 if TYPE_CHECKING:
@@ -61,12 +62,6 @@ log: logging.Logger = logging.getLogger("mnemic.recall")
 
 _CHECKSUM = struct.Struct("<I")
 _HEAD = struct.Struct("<BBBHII")
-_TIMES = all_cases(
-    fold(word)
-    for language in DAYS
-    for word in (*DAYS[language].split(), *" ".join(MONTHS[language]).split(), *OTHERS[language].split())
-    if word not in AMBIGUOUS
-)
 _DIGIT = re.compile(r"\d")
 _DATED = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b")
 _ASKING = ("?", "？", "؟", "か", "か。", "吗", "吗。", "呢。")
@@ -180,6 +175,13 @@ def _pieces(text: str) -> Iterator[str]:
                 yield piece
 
 
+@cache
+def _times() -> frozenset[str]:
+    """Return the words for times of all languages, as they are written."""
+    tables = (*DAYS.values(), *(form for forms in MONTHS.values() for form in forms), *OTHERS.values())
+    return all_cases(fold(word) for table in tables for word in table.split() if word not in AMBIGUOUS)
+
+
 def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
     """Encode the entry of a record; `vectors` has one row for each of its chunks."""
     text = readable(record)
@@ -194,7 +196,7 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
         if _DATED.search(text) is not None:
             flags |= _TIME
     language = language_of(text, spoken)
-    if not _TIMES.isdisjoint(spoken) or (not LANGUAGES[language] and UNSPACED.search(text) is not None):
+    if not _times().isdisjoint(spoken) or (not LANGUAGES[language] and re.search(UNSPACED_TIMES, text) is not None):
         flags |= _TIME
     if record.labels and "subject" in record.labels and "object" in record.labels:
         flags |= _LINK

@@ -13,10 +13,9 @@ from .index_entry import MAX_QUESTION, hashed
 from .languages.detection import ENGLISH, LANGUAGES, likely_language, stop_words
 from .languages.question_words import QUESTION_WORDS
 from .languages.time_words import MONTHS
-from .text_analysis import ENGLISH_STOP_WORDS, name_forms, question_terms, terms
+from .text_analysis import ENGLISH_STOP_WORDS, is_unspaced, name_forms, question_terms, terms
 
 _WORD = re.compile(r"[^\W_]+")
-_UNSPACED_NAME = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2,}")
 
 MAX_TERMS = 200
 """How many terms of a question are used."""
@@ -70,7 +69,7 @@ def analyze_question(
     named = _named(text, speakers, language)
     masked = text
     for word in named:
-        if _UNSPACED_NAME.fullmatch(word):
+        if is_unspaced(word):
             masked = masked.replace(word, table.i)
             continue
         masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", table.my, masked)
@@ -196,7 +195,7 @@ def _named(text: str, speakers: Mapping[str, int], language: str) -> dict[str, l
             name_part = part.lower() if low else part
             if name_part in words and not _other(text, words[name_part], low, language):
                 found.setdefault(words[name_part], []).append(number)
-            elif (" " in name_part or _UNSPACED_NAME.fullmatch(name_part)) and name_part in text:
+            elif (" " in name_part or (len(name_part) > 1 and is_unspaced(name_part))) and name_part in text:
                 found.setdefault(name_part, []).append(number)
             elif inflected and (form := next(filter(forms.get, name_forms(name_part, language)), None)):
                 found.setdefault(forms[form], []).append(number)

@@ -22,7 +22,6 @@ _UNSPACED = re.compile(
     "\U00020000-\U0002fa1f]+"
 )
 """Scripts without spaces between words, or with agglutinative words."""
-_UNSPACED_RUN = re.compile(f"({_UNSPACED.pattern})")
 _ASPECT = re.compile("(?<=(.))了(?=(.))")
 """The Chinese particle for what is done stands inside words: 跳了舞 is 跳舞."""
 
@@ -208,19 +207,24 @@ def _named(text: str) -> list[str]:
 
 
 def _pairs(word: str, language: str) -> list[str]:
-    found = []
-    for run in _UNSPACED_RUN.split(word.lower()):
-        if _UNSPACED.fullmatch(run):
-            pairs = [run[n : n + 2] for n in range(len(run) - 1)] or [run]
-            if language == "ja":
-                pairs = [pair for pair in pairs if pair not in JAPANESE_STOP_WORDS]
-            elif language == "zh":
-                pairs = [pair for pair in pairs if not CHINESE_STOP_WORDS.issuperset(pair)]
-                pairs += [f"{before}{after}" for before, after in _ASPECT.findall(run)]
-            found += pairs
-        elif run:
-            found.append(run)
-    return found
+    found: list[str] = []
+    word, place = word.lower(), 0
+    for match in _UNSPACED.finditer(word):
+        found += [word[place : match.start()]] if match.start() > place else []
+        run, place = match.group(), match.end()
+        pairs = [run[n : n + 2] for n in range(len(run) - 1)] or [run]
+        if language == "ja":
+            pairs = [pair for pair in pairs if pair not in JAPANESE_STOP_WORDS]
+        elif language == "zh":
+            pairs = [pair for pair in pairs if not CHINESE_STOP_WORDS.issuperset(pair)]
+            pairs += [f"{before}{after}" for before, after in _ASPECT.findall(run)]
+        found += pairs
+    return [*found, word[place:]] if place < len(word) else found
+
+
+def is_unspaced(word: str) -> bool:
+    """Return whether a word is in a script without spaces between words."""
+    return _UNSPACED.fullmatch(word) is not None
 
 
 # ---------------------------------------------------------------- similarity
@@ -232,14 +236,15 @@ LONG = 400
 
 _PLAIN_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:/]\d+)*")
-_SHIFTS = "morning evening today tonight tomorrow yesterday last next"
-_TIMES = frozenset(
-    form
-    for language in DAYS
-    for table in (DAYS[language], " ".join(MONTHS[language]), _SHIFTS if language == ENGLISH else OTHERS[language])
-    for word in table.split()
-    for form in (word, fold(word))
-)
+
+
+@cache
+def _times() -> frozenset[str]:
+    """Return words for times, of which another one makes another text."""
+    others = " ".join(words for language, words in OTHERS.items() if language != ENGLISH)
+    tables = (*DAYS.values(), *(form for forms in MONTHS.values() for form in forms), others)
+    shifts = ("morning", "evening", "today", "tonight", "tomorrow", "yesterday", "last", "next")
+    return frozenset(form for table in (*tables, *shifts) for word in table.split() for form in (word, fold(word)))
 
 
 def similarity(one: str, other: str, *, strict: bool = True) -> float:
@@ -274,6 +279,6 @@ def _words(text: str) -> list[str]:
 def _decisive_parts(text: str, words: list[str]) -> tuple[list[str], ...]:
     """Return the parts of a text that change its meaning: numbers, signs, days, negations."""
     negations = sorted(word for word in words if word in NEGATIONS or word.endswith("n't"))
-    times = [word for word in words if word in _TIMES]
+    times = [word for word in words if word in _times()]
     symbols = [c for c in text if not c.isalnum() and (c in "#%&@*/" or unicodedata.category(c)[0] == "S")]
     return negations, times, _NUMBER.findall(text), symbols

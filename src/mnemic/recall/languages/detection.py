@@ -40,12 +40,7 @@ _LETTERS = str.maketrans(
     {"ß": "ss", "ẞ": "SS", "ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "æ": "ae", "Æ": "Ae"}
     | {"œ": "oe", "Œ": "Oe", "’": "'"}
 )
-_KANA = re.compile("[\u3040-\u30ff]")
-_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_LATIN = re.compile("[A-Za-z]")
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
-_NOT_RUSSIAN = re.compile("[іїєґўјљњћђџѓќѕ]", re.IGNORECASE)
-_TELLING = re.compile("[\u00c0-\u024f\u0400-\u04ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_NOT_RUSSIAN = frozenset("іїєґўјљњћђџѓќѕ")
 _PART = re.compile(r"[^\W_]+")
 _MANY = 1000
 """How many characters are looked at."""
@@ -64,7 +59,7 @@ def fold(text: str) -> str:
 def language_of(text: str, words: Sequence[str]) -> str:
     """Return the language of a text, of which `words` are folded; English unless there is reason to think otherwise."""
     foreign = _foreign()
-    if (text.isascii() or _TELLING.search(text) is None) and (
+    if (text.isascii() or not any(map(_telling, set(text)))) and (
         foreign.isdisjoint(words) or (len(foreign.intersection(words)) < _ENOUGH and not _english().isdisjoint(words))
     ):
         return ENGLISH
@@ -107,13 +102,19 @@ def likely_language(text: str, expected: Sequence[str] = ()) -> str | None:
     return ENGLISH if english else None
 
 
+def _telling(c: str) -> bool:
+    """Return whether a character can tell a language: a letter with an accent, or of another script."""
+    return "À" <= c <= "ɏ" or "Ѐ" <= c <= "ӿ" or "\u3040" <= c <= "\u9fff"
+
+
 def _by_script(text: str) -> str | None:
-    """Return the language of a text that its script tells."""
-    kana, han = len(_KANA.findall(text)), len(_HAN.findall(text))
-    if 2 * (kana + han) > len(_LATIN.findall(text)) and kana + han:
-        return "ja" if 8 * kana >= han and kana else "zh"
-    cyrillic = len(_CYRILLIC.findall(text))
-    if cyrillic > len(_LATIN.findall(text)) and _NOT_RUSSIAN.search(text) is None:
+    """Return the language of a text in lower case that its script tells."""
+    latin = sum("a" <= c <= "z" for c in text)
+    kana = sum("\u3040" <= c <= "\u30ff" for c in text)
+    han = sum("\u3400" <= c <= "\u9fff" for c in text)
+    if kana + han and 2 * (kana + han) > latin:
+        return "ja" if kana and 8 * kana >= han else "zh"
+    if sum("Ѐ" <= c <= "ӿ" for c in text) > latin and _NOT_RUSSIAN.isdisjoint(text):
         return "ru"
     return None
 

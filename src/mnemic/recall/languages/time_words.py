@@ -3,8 +3,6 @@
 They are used for texts in any language, so words that mean something else in another one are left out.
 """
 
-import re
-
 MONTHS: dict[str, tuple[str, ...]] = {
     language: tuple(months.replace("\n", " ").strip().split(", "))
     for language, months in {
@@ -94,7 +92,7 @@ OTHERS: dict[str, str] = {
 }
 """Other words for times."""
 
-UNSPACED = re.compile(
+UNSPACED_TIMES = (
     "[昨今明前后後当當]天|[去今明前后後昨来]年|[上下本这這]周|[上下本这這]星期|[上下这這]个?月|[上下這]個月|星期[一二三四五六日天]|"
     "[周週][一二三四五六日末]|[早晚]上|上午|下午|最近|[昨今明]日|明後日|一昨日|[先来今][週月]|曜日?|[年月日週][前後间間]|"
     "[0-9０-９一二三四五六七八九十]+ ?(?:年|月|日|号|號|点|點|時|周|週|天)"

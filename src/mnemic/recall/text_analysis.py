@@ -186,7 +186,7 @@ def _irregular() -> dict[str, list[str]]:
 
 
 def name_forms(name: str, language: str) -> list[str]:
-    """Return what inflected forms of a name have in common in a language other than English: "Annas", "Анны"."""
+    """Return stems by which forms of a name match in a language other than English: "Annas", "Анны"."""
     stems = _accented_stems(language)
     return [f"{name[:1]}{form}" for word in (name, name.removesuffix("s")) for form in stems[word]]
 

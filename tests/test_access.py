@@ -15,8 +15,9 @@ import pytest
 import mnemic
 from http_server import serving
 from mnemic.errors import InvalidValueError
-from mnemic.server import access, logins
-from mnemic.server.access import RIGHTS, AccessMiddleware, Authenticator
+from mnemic.server import access, access_middleware, logins
+from mnemic.server.access import RIGHTS, Authenticator
+from mnemic.server.access_middleware import AccessMiddleware
 from mnemic.server.app import build_app
 from mnemic.server.keys import ApiKeys, NewKey, parse_key
 from mnemic.server.serving import serve
@@ -216,7 +217,8 @@ def test_a_key_that_is_revoked_on_the_server_stops_at_once(url: str) -> None:
 
 
 def test_a_stream_ends_with_the_key_that_it_was_begun_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "CACHED_SECONDS", -1.0)
+    for module in (access, access_middleware):
+        monkeypatch.setattr(module, "CACHED_SECONDS", -1.0)
     sent: list[dict[str, Any]] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:

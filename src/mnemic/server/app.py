@@ -16,7 +16,8 @@ from ..features.listing import NewestMessages
 from ..features.timeline import TimelineCache
 from ..memory import AsyncMemory
 from . import api, dashboard
-from .access import AccessMiddleware, Authenticator
+from .access import Authenticator
+from .access_middleware import AccessMiddleware
 from .change_feed import ChangeFeed
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness

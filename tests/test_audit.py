@@ -402,7 +402,7 @@ def test_no_change_is_made_while_the_audit_log_is_unavailable() -> None:
 def test_entries_of_one_tenant_are_written_on_behalf_of_another() -> None:
     class Enforcing(Failing):
         async def write(self, write: Write) -> list[Outcome]:
-            if not all(confinement().holds(place_of(op)[0]) for op in write.ops):
+            if not all(confinement().contains(place_of(op)[0]) for op in write.ops):
                 raise StorePermissionError("outside of the scope")
             return await super().write(write)
 

@@ -355,7 +355,7 @@ def test_scopes_are_listed_in_order_whatever_they_are_called(limit: int, monkeyp
         assert max(len(key.encode()) for key in bucket.objects) < 1024 - 150 - 34
         audit(bucket)
         for above in (ScopePath(), ScopePath("a"), ScopePath("a/x"), LONG[3], LONG[4], LONG[0], ScopePath("b")):
-            paths = sorted(scope.path for scope in scopes if above.holds(scope) for _ in range(2))
+            paths = sorted(scope.path for scope in scopes if above.contains(scope) for _ in range(2))
             listed = all_streams(opened, StreamScan(scope=above, limit=limit))
             assert [stream.scope.path async for stream in listed] == paths
             for reverse in (False, True):

@@ -208,7 +208,7 @@ def test_listings_are_read_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch)
                 await store.write(Write((put("k", scope),)))
             for above in (ScopePath(), ScopePath("a"), ScopePath("\uffff"), ScopePath("..")):
                 found = [s.scope.path async for s in all_streams(store, StreamScan(scope=above, limit=5))]
-                assert found == sorted(scope.path for scope in scopes if above.holds(scope))
+                assert found == sorted(scope.path for scope in scopes if above.contains(scope))
 
     asyncio.run(main())
 

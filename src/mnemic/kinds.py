@@ -148,5 +148,5 @@ AUDITED = tuple(name for name, kind in KINDS.items() if kind.audited)
 """Kinds whose changes are audited."""
 UNLISTED = tuple(name for name, kind in KINDS.items() if not kind.listed)
 """Kinds that scans and lists of streams leave out unless they name them."""
-KEPT = tuple(name for name, kind in KINDS.items() if kind.erasing == "kept")
+KEPT_BY_ERASURE = tuple(name for name, kind in KINDS.items() if kind.erasing == "kept")
 """Kinds that an erasure keeps: keys, what was done, and holds; encrypted with keys of the store's own."""

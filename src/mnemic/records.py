@@ -29,7 +29,7 @@ from .kinds import (
     HISTORY,
     HOLD_KIND,
     JOURNAL,
-    KEPT,
+    KEPT_BY_ERASURE,
     LEASE,
     MEMORY,
     MESSAGE,
@@ -49,10 +49,11 @@ from .kinds import (
 
 __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
-    "ENCRYPTION_KIND", "ERASURE_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "HOLD_KIND", "JOURNAL", "KEPT",
-    "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SIGNING_KIND",
-    "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName",
-    "Value", "content", "digest", "digest_of", "fact_key", "known_scope", "now", "parse_time", "plain", "unreadable",
+    "ENCRYPTION_KIND", "ERASURE_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "HOLD_KIND", "JOURNAL",
+    "KEPT_BY_ERASURE", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED",
+    "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref",
+    "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "fact_key", "known_scope", "now",
+    "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 SHOWN = 60
@@ -166,7 +167,7 @@ class ScopePath(Value, frozen=True, order=True):
         inner = segment.path if isinstance(segment, ScopePath) else check_segment(segment)
         return ScopePath(f"{self.path}/{inner}") if self.path and inner else ScopePath(inner or self.path)
 
-    def holds(self, other: ScopePath) -> bool:
+    def contains(self, other: ScopePath) -> bool:
         """Return whether `other` is this scope or below it."""
         return not self.path or other.path == self.path or other.path.startswith(f"{self.path}/")
 

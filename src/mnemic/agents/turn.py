@@ -106,7 +106,7 @@ class Turn:
         """Stored messages of the turn being answered, and of its callers' turns."""
         memory = self.memory.scope.path
         own = (Ref(self.session.scope, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
-        return tuple(ref for ref in (*self.caller.within, *own) if memory.holds(ref.scope))
+        return tuple(ref for ref in (*self.caller.within, *own) if memory.contains(ref.scope))
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
         """Determine the memory for the prompt, and store the incoming messages.

@@ -19,7 +19,7 @@ from ..checks import check_time
 from ..errors import InvalidValueError, StorePermissionError
 from ..layers.history import history_since
 from ..layers.index import IndexLayer, embedder_of
-from ..layers.versions import KEPT_KINDS, KeptVersion, PurgeRecord, read_versions
+from ..layers.versions import VERSIONED_KINDS, KeptVersion, PurgeRecord, read_versions
 from ..recall.index_entry import RECALL
 from ..records import VERSION, Match, Record, Ref, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Page, SearchableStore, all_streams, scan_all
@@ -88,14 +88,14 @@ class AsOfStore:
         """Leave the store below open."""
 
     async def _load(self, scope: ScopePath, *, below: bool) -> None:
-        if any(known.holds(scope) if deep else known == scope and not below for known, deep in self._loaded):
+        if any(known.contains(scope) if deep else known == scope and not below for known, deep in self._loaded):
             return
         past: dict[StreamName, _PastStream] = {}
-        scan = StreamScan(scope=scope, kinds=KEPT_KINDS, below=below, empty=True)
+        scan = StreamScan(scope=scope, kinds=VERSIONED_KINDS, below=below, empty=True)
         async for stream in all_streams(self._below, scan):
             past[stream.name] = _PastStream(stream)
         name = None if self._index is None else await self._index.entry_name()
-        current = Scan(scope=scope, kinds=KEPT_KINDS, below=below, derived=() if name is None else (RECALL,))
+        current = Scan(scope=scope, kinds=VERSIONED_KINDS, below=below, derived=() if name is None else (RECALL,))
         # Before the versions: what is replaced in between is then in both, and not in neither.
         async for record in scan_all(self._below, current):
             derived = {name: record.derived[RECALL]} if name is not None and RECALL in record.derived else {}

@@ -94,7 +94,7 @@ class DerivedErasure:
         for source in self._derivations.remaining(record):
             if isinstance(source, Ref):
                 found |= {one.ref: one for one in await self._store.read([source]) if one is not None}
-            elif self._root.holds(source):
+            elif self._root.contains(source):
                 scan = Scan(scope=source, kinds=SOURCES, below=True, limit=PAGE)
                 found |= {one.ref: one async for one in scan_all(self._store, scan)}
         kept = (one for ref, one in found.items() if ref != record.ref and self._derivations.stays(ref))

@@ -183,7 +183,7 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     ref = given if isinstance(given, Ref) else given.ref
     check_name(ref.key, "id")
     check_choice(ref.kind, "kind", RECALLED)
-    if not scope.holds(ref.scope):
+    if not scope.contains(ref.scope):
         raise InvalidValueError(f"{shown(ref.key)} is in {ref.scope.path!r}, which is not in {scope.path!r}")
     return ref
 

@@ -108,7 +108,7 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
     layer = _keeper(store, scope)
     if isinstance(layer, Holding):
         return _from_json(await layer.release_hold(scope, check_name(id, "id")))
-    found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.holds(hold.scope)]
+    found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.contains(hold.scope)]
     if not found:
         raise NotFoundError(f"there is no hold {shown(id)} on {shown(scope.path)}")
     # Before and after it is deleted: an interruption in between leaves nothing suspended but what is written right now.
@@ -135,7 +135,7 @@ def _keeper(store: Store, scope: ScopePath) -> HoldLayer | Holding:
     """Find the keeper of the holds; raises AccessDeniedError if a restricted memory may not administer the scope."""
     if isinstance(store, RestrictedLayer):
         require(store, "admin")
-        if not store.scope.holds(scope):
+        if not store.scope.contains(scope):
             raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(store.scope.path)}")
     for layer in layers_of(store):
         if isinstance(layer, HoldLayer | Holding):

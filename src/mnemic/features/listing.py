@@ -125,7 +125,7 @@ def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:
     """
     if not isinstance(session, SessionInfo):
         return scope / check_segment(session, "session name")
-    if not scope.holds(session.scope):
+    if not scope.contains(session.scope):
         raise InvalidValueError(f"session {session.scope.path!r} is not in {scope.path!r}")
     return session.scope
 

@@ -62,13 +62,13 @@ class Derivations(Struct):
         """Yield the records at `root` and below, around those that are damaged: the scope's `own`, or the others."""
         try:
             async for record in scan_all(store, Scan(scope=root, kinds=kinds, below=True, limit=PAGE)):
-                if self.scope.holds(record.scope) == own:
+                if self.scope.contains(record.scope) == own:
                     yield record
         except (DecryptionError, UnreadableStoreError):
             async for stream in streams_around(store, kinds, root):
                 if isinstance(stream, DecryptionError | UnreadableStoreError):
                     self.damaged[f"the list of records: {stream}"] = stream
-                elif self.scope.holds(stream.scope) == own:
+                elif self.scope.contains(stream.scope) == own:
                     async for part in records_around(store, stream.scope, stream.kind, stream.last_seq):
                         if isinstance(part, tuple):
                             for record in part:
@@ -107,7 +107,7 @@ class Derivations(Struct):
     def stays(self, source: Ref | ScopePath) -> bool:
         """Return whether a source was neither in the scope nor derived from it."""
         path = source.scope if isinstance(source, Ref) else source
-        return not self.scope.holds(path) and source not in self.found
+        return not self.scope.contains(path) and source not in self.found
 
     def without_sources(self, record: Record) -> Record:
         """Return a record that names only the sources that stay."""
@@ -135,7 +135,7 @@ class Derivations(Struct):
         if self._within(meta.get("session")) or self._within(_get(meta.get("written_by"), "scope")):
             return True
         return any(
-            self.scope.holds(path) or (kind and Ref(path, kind, key) in self.found)
+            self.scope.contains(path) or (kind and Ref(path, kind, key) in self.found)
             for path, kind, key in sources_of(meta)
         )
 

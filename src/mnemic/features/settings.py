@@ -158,7 +158,7 @@ def known_session(store: Store, scope: ScopePath) -> KnownSession:
 def forget_known(scope: ScopePath) -> None:
     """Forget what is known about the sessions of a scope and below, which has eviction candidates with their texts."""
     for sessions in list(_known.values()):
-        for known in [known for known in list(sessions) if scope.holds(known)]:
+        for known in [known for known in list(sessions) if scope.contains(known)]:
             sessions.pop(known, None)
 
 

@@ -227,7 +227,7 @@ class TimelineCache:
         streams = [stream async for stream in all_streams(store, scan)]
         spoken = tuple(sorted(roles))
         async with self._lock:
-            if visible is None or visible.holds(scope):
+            if visible is None or visible.contains(scope):
                 self._drop_gone(scope, wanted, {stream.name for stream in streams})
             found, waiting = list[StreamTimes](), list[Stream]()
             for stream in sorted(streams, key=lambda one: one.updated, reverse=True):
@@ -307,7 +307,7 @@ class TimelineCache:
     def _drop_gone(self, scope: ScopePath, kinds: Sequence[str], there: set[tuple[str, str]]) -> None:
         """Forget streams of a scope that are no longer there, so that nothing of what was erased stays."""
         for path, kind, roles in list(self._known):
-            if kind in kinds and (path, kind) not in there and scope.holds(ScopePath(path)):
+            if kind in kinds and (path, kind) not in there and scope.contains(ScopePath(path)):
                 del self._known[path, kind, roles]
 
     def _shrink(self, used: set[tuple[str, str, tuple[str, ...]]]) -> None:

@@ -286,7 +286,7 @@ class AuditVerifier:
             if name is None and self._scope.path:
                 continue  # of another scope, as far as is known
             scope = ScopePath(name or "")
-            if self._scope.holds(scope):
+            if self._scope.contains(scope):
                 of = "" if name is not None else f", chain {chain},"
                 last = max({**register.heads.get(chain, {}), **outside.get(chain, {})}, default=0)
                 self._problem(scope, f"the whole log{of} is missing; it had {last} entries or more", 1)

@@ -21,7 +21,19 @@ from msgspec.structs import replace
 from ..checks import check_extra, to_microseconds
 from ..errors import DecryptionError
 from ..key_reading import KEY_SIZE
-from ..records import ARCHIVED, EMBEDDER_KIND, KEPT, LEASE, MESSAGE, ONCE_KIND, SUMMARY, TITLE, Record, Ref, ScopePath
+from ..records import (
+    ARCHIVED,
+    EMBEDDER_KIND,
+    KEPT_BY_ERASURE,
+    LEASE,
+    MESSAGE,
+    ONCE_KIND,
+    SUMMARY,
+    TITLE,
+    Record,
+    Ref,
+    ScopePath,
+)
 from .master_key import NAME_SIZE, NONCE, derived_key, key_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +45,7 @@ TAG = 16
 """Length of a tag."""
 HEAD = "sealed"
 """Name of the encrypted head in the stored metadata."""
-CLEAR_KEYS = frozenset({MESSAGE, ARCHIVED, SUMMARY, TITLE, LEASE, ONCE_KIND, EMBEDDER_KIND, *KEPT})
+CLEAR_KEYS = frozenset({MESSAGE, ARCHIVED, SUMMARY, TITLE, LEASE, ONCE_KIND, EMBEDDER_KIND, *KEPT_BY_ERASURE})
 """Kinds whose keys are random or fixed, and stored as they are; all other keys are stored as keyed hashes."""
 
 _encode = json.Encoder().encode

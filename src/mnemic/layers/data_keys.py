@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import DecryptionError
-from ..records import ENCRYPTION_KIND, FENCE_KIND, KEPT, Record, Ref, ScopePath, Stream
+from ..records import ENCRYPTION_KIND, FENCE_KIND, KEPT_BY_ERASURE, Record, Ref, ScopePath, Stream
 from ..store.protocol import Store, scan_all
 from ..store.query import Scan, StreamScan
 from .cipher import DataKeys, head_of, key_of, new_key
@@ -157,7 +157,7 @@ class KeyRecords(MetadataRecord):
         named = {_name(stream) for stream in fences.items if stream.settings is not None}
         streams = (await self._store.streams(listed)).items if records else ()
         for stream in streams:
-            if stream.count and not is_internal(stream.scope, stream.kind) and stream.kind not in KEPT:
+            if stream.count and not is_internal(stream.scope, stream.kind) and stream.kind not in KEPT_BY_ERASURE:
                 scan = Scan(scope=stream.scope, kinds=(stream.kind,), below=False, bodies=False, limit=1)
                 named |= {key_of(head_of(record), record) for record in (await self._store.scan(scan)).items}
                 break
@@ -199,7 +199,7 @@ class KeyRecords(MetadataRecord):
         if (metadata := await self.load(again=True)) is None:
             return []
         found = [self._about(metadata, record).subject async for record in self._records()]
-        return sorted(subject for subject in found if subject is not None and scope.holds(ScopePath(subject)))
+        return sorted(subject for subject in found if subject is not None and scope.contains(ScopePath(subject)))
 
     async def add_key(self, subject: str) -> DataKeys | None:
         """Give a subject a new data key, with which it encrypts from now on; return its keys, None if it has none."""

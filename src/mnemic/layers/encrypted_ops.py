@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import force_setattr, replace
 
 from ..errors import ConflictError
-from ..records import KEPT, Ref
+from ..records import KEPT_BY_ERASURE, Ref
 from ..store.query import (
     FIELDS,
     Condition,
@@ -39,7 +39,7 @@ class OpCipher:
     def down(self, op: Op) -> Op:
         """Return an operation for the store below."""
         kind = place_of(op)[1]
-        keys = self._of_store if kind in KEPT else self._keys
+        keys = self._of_store if kind in KEPT_BY_ERASURE else self._keys
         if isinstance(op, Put):
             assert keys is not None, "keys are created for a write that encrypts"
             # It is longer now, and was checked before.

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ..errors import ConflictError, DecryptionError, InvalidValueError, SettingsChangedError, StoreBusyError
 from ..event_loop import off_loop, pause
-from ..records import FENCE_KIND, KEPT, Record, Ref, ScopePath, Stream
+from ..records import FENCE_KIND, KEPT_BY_ERASURE, Record, Ref, ScopePath, Stream
 from ..store.matching import matches
 from ..store.protocol import Capability, Page, Scrubbed, Store, all_streams
 from ..store.query import Condition, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
@@ -119,7 +119,7 @@ class EncryptLayer(Layer):
             elif isinstance(op, Derive) and op.value is not None:
                 names.add(op.name)
                 count, adds = count + 1, True
-            encrypts = encrypts or (adds and kind not in KEPT)
+            encrypts = encrypts or (adds and kind not in KEPT_BY_ERASURE)
             if isinstance(op, Purge) and op.drop:
                 drops = True
         if not write.ops:
@@ -253,10 +253,10 @@ class EncryptLayer(Layer):
         metadata = await self._records.load()
         if metadata is None:
             return None, None
-        if scan.kinds and set(scan.kinds) <= set(KEPT):
+        if scan.kinds and set(scan.kinds) <= set(KEPT_BY_ERASURE):
             return None, metadata.keys
         one = not scan.below or len(scan.scope.segments) >= metadata.fixed.level
-        if not one or not scan.kinds or any(kind in KEPT for kind in scan.kinds):
+        if not one or not scan.kinds or any(kind in KEPT_BY_ERASURE for kind in scan.kinds):
             return None, None
         subject = self._records.subject_of(metadata, scan.scope)
         return subject, await self._records.find(subject)
@@ -314,7 +314,7 @@ class EncryptLayer(Layer):
         def decrypt(record: Record | None) -> Record | None | UnknownDataKeyError:
             if record is None or is_internal(record.scope, record.kind):
                 return None
-            of = metadata.keys if record.kind in KEPT else keys[record.scope.path]
+            of = metadata.keys if record.kind in KEPT_BY_ERASURE else keys[record.scope.path]
             try:
                 return open_record(of, record, bodies=bodies)
             except UnknownDataKeyError as error:
@@ -333,7 +333,7 @@ class EncryptLayer(Layer):
         self, record: Record, subject: str, error: UnknownDataKeyError, bodies: bool
     ) -> Record | None:
         """Decrypt a record whose key was not known; None if it was destroyed."""
-        if record.kind in KEPT:
+        if record.kind in KEPT_BY_ERASURE:
             metadata = await self._records.load(again=True)
             keys = None if metadata is None else metadata.keys
         else:

@@ -23,7 +23,7 @@ from ..store.stream_state import over_limit
 from .audit_settings import current_actor
 from .layer import Layer, backend_of, whole_store
 from .restricted import unrestricted
-from .versions import BEGIN_REF, KEPT_KINDS, purge_record, version_put
+from .versions import BEGIN_REF, VERSIONED_KINDS, purge_record, version_put
 
 COPIED_AT_ONCE = 200
 """How many versions are written at once before a large purge."""
@@ -55,7 +55,7 @@ class HistoryLayer(Layer):
                 if not isinstance(op, Purge):
                     raise StorePermissionError(f"the kind {VERSION!r} is reserved for earlier versions of records")
                 drops = drops or op.drop
-            elif kind in KEPT_KINDS:
+            elif kind in VERSIONED_KINDS:
                 loses = loses or _may_lose(op)
         if drops:
             self._begun = False  # the record of the beginning may be among them
@@ -169,7 +169,7 @@ class _KeepingWrite:
         refs: dict[Ref, None] = {}
         for n, op in enumerate(self._write.ops):
             scope, kind, key = place_of(op)
-            if kind not in KEPT_KINDS or not _may_lose(op):
+            if kind not in VERSIONED_KINDS or not _may_lose(op):
                 continue
             if isinstance(op, Purge):
                 self._purged[n] = await self._copy(op, None)
@@ -247,7 +247,7 @@ class _KeepingWrite:
     async def _choose(self, error: LimitError) -> bool:
         """Choose what to evict so that the totals of the error are met; return False if the error is final."""
         for n, op in enumerate(self._write.ops):
-            if isinstance(op, Limit) and op.evict and op.kind in KEPT_KINDS and n not in self._complete:
+            if isinstance(op, Limit) and op.evict and op.kind in VERSIONED_KINDS and n not in self._complete:
                 if n in self._evicted:  # others have added more: the store is to say how much
                     del self._evicted[n]
                     return True
@@ -309,7 +309,7 @@ class _KeepingWrite:
         for n, op in enumerate(self._write.ops):
             scope, kind, key = place_of(op)
             ref = None if key is None else Ref(scope, kind, key)
-            if kind not in KEPT_KINDS:
+            if kind not in VERSIONED_KINDS:
                 pass
             elif isinstance(op, Put | Delete) and ref is not None:
                 if ref in self._stored and ref not in there and kind not in emptied and op.if_version is None:

@@ -57,15 +57,15 @@ class Hold(Value, frozen=True, kw_only=True):
 
     def covers(self, scope: ScopePath) -> bool:
         """Return whether a scope is under the hold."""
-        return self.scope.holds(scope)
+        return self.scope.contains(scope)
 
     def touches(self, scope: ScopePath) -> bool:
         """Return whether a scope, or something below it, is under the hold."""
-        return self.scope.holds(scope) or scope.holds(self.scope)
+        return self.scope.contains(scope) or scope.contains(self.scope)
 
     def seen_from(self, root: ScopePath) -> Hold:
         """Return the hold as a caller may see it who is confined to `root`: of one set above, only its times."""
-        if root.holds(self.scope):
+        if root.contains(self.scope):
             return self
         return replace(self, id="", scope=root, reason="it was set for a scope above this one", actor=None)
 

@@ -211,8 +211,8 @@ class IndexLayer(Layer, ForkAware):
     async def destroy(self, scope: ScopePath) -> Scrubbed:
         """Drop the cached indexes of an erased scope, and whatever a companion index still has of it."""
         indexes, streams = self._cache.drop(scope), 0
-        self._uses = {ref: use for ref, use in self._uses.items() if not scope.holds(ref.scope)}
-        self._sizes = {path: size for path, size in self._sizes.items() if not scope.holds(path)}
+        self._uses = {ref: use for ref, use in self._uses.items() if not scope.contains(ref.scope)}
+        self._sizes = {path: size for path, size in self._sizes.items() if not scope.contains(path)}
         if self._remote is not None:
             streams = await self._remote.erase(scope, await self._embedder.builder())
         done = await super().destroy(scope)

@@ -106,11 +106,13 @@ class IndexCache:
     def drop(self, scope: ScopePath) -> int:
         """Evict every index that covers a part of a scope, and what was computed for it; return how many."""
         with self._lock:
-            paths = [path for path in self._indexes if scope.holds(ScopePath(path)) or ScopePath(path).holds(scope)]
+            paths = [
+                path for path in self._indexes if scope.contains(ScopePath(path)) or ScopePath(path).contains(scope)
+            ]
             for path in paths:
                 del self._indexes[path]
                 self.nbytes -= self._sizes.pop(path, 0)
-            self._computed = [one for one in self._computed if not scope.holds(one.ref.scope)]
+            self._computed = [one for one in self._computed if not scope.contains(one.ref.scope)]
         return len(paths)
 
     def count_use(self, ref: Ref, moment: int) -> None:

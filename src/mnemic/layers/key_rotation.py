@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr, replace
 from ..checks import check_callable
 from ..errors import StoreError
 from ..event_loop import off_loop
-from ..records import KEPT, VERSION, Record, ScopePath, Stream
+from ..records import KEPT_BY_ERASURE, VERSION, Record, ScopePath, Stream
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Delete, Derive, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
@@ -135,7 +135,7 @@ async def _streams(store: Store, scope: ScopePath) -> list[Stream]:
     """Return the streams of a scope and below that have keys of subjects."""
     listed = [StreamScan(scope=scope, kinds=kinds) for kinds in ((), (VERSION,))]
     streams = [stream for scan in listed async for stream in all_streams(store, scan)]
-    return [s for s in streams if not is_internal(s.scope, s.kind) and s.kind not in KEPT]
+    return [s for s in streams if not is_internal(s.scope, s.kind) and s.kind not in KEPT_BY_ERASURE]
 
 
 def _renewed(keys: DataKeys, stored: Record) -> tuple[Op, ...]:

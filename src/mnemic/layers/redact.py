@@ -80,13 +80,13 @@ class RedactLayer(Layer):
         """Return whether records of a kind in a scope are redacted."""
         if kind in NOT_WRITTEN or not (self._kinds is None or kind in self._kinds):
             return False
-        return any(one.holds(scope) for one in self._scopes)
+        return any(one.contains(scope) for one in self._scopes)
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, redacted; raises InvalidValueError for a name with findings, if these are refused."""
         if write.id is not None and write.ops and self._redaction.keys == "refuse":
             scope = place_of(write.ops[0])[0]
-            if any(one.holds(scope) for one in self._scopes):
+            if any(one.contains(scope) for one in self._scopes):
                 self._refuse_name("id of the write, once=,", write.id)
         if self.separate is not None:
             # First, so that after an interruption the values are gone, not the only hint at them.
@@ -190,13 +190,13 @@ class RedactLayer(Layer):
     def _query(self, scope: ScopePath, query: str) -> str:
         """Return a question as the texts are stored; where only a part of a scope is redacted, in both forms."""
         redacted = self.redactor.text(query)
-        if redacted == query or any(one.holds(scope) for one in self._scopes):
+        if redacted == query or any(one.contains(scope) for one in self._scopes):
             return redacted
         return f"{query} {redacted}" if self.concerns(scope) else query
 
     def concerns(self, scope: ScopePath) -> bool:
         """Return whether anything in a scope or below it is redacted."""
-        return any(one.holds(scope) or scope.holds(one) for one in self._scopes)
+        return any(one.contains(scope) or scope.contains(one) for one in self._scopes)
 
     def _conditions(self, where: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return conditions that also match what is stored redacted."""

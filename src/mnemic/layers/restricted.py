@@ -67,19 +67,19 @@ class RestrictedLayer(Layer):
 
     def reach(self, scope: ScopePath, *, below: bool = True) -> ScopePath | None:
         """Return the part of a scope, and of those `below` it, that is visible; None if nothing is."""
-        if self.scope.holds(scope):
+        if self.scope.contains(scope):
             return scope
-        return self.scope if below and scope.holds(self.scope) else None
+        return self.scope if below and scope.contains(self.scope) else None
 
     def includes(self, other: RestrictedLayer) -> bool:
         """Return whether another layer allows nothing that this one does not."""
-        return self.scope.holds(other.scope) and self.rights >= other.rights
+        return self.scope.contains(other.scope) and self.rights >= other.rights
 
     def check(self, ops: Sequence[Op]) -> None:
         """Raise AccessDeniedError unless all operations are allowed."""
         for op in ops:
             scope, kind, _ = place_of(op)
-            if not self.scope.holds(scope):
+            if not self.scope.contains(scope):
                 raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
             if kind in HIDDEN or (kind in UNWRITTEN and not isinstance(op, Purge)):
                 raise AccessDeniedError(f"the kind {kind!r} is reserved for internal records")
@@ -92,7 +92,7 @@ class RestrictedLayer(Layer):
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         self.require("read")
-        visible = [self.scope.holds(ref.scope) and ref.kind not in UNREAD for ref in refs]
+        visible = [self.scope.contains(ref.scope) and ref.kind not in UNREAD for ref in refs]
         found = iter(await self._below.read([ref for ref, seen in zip(refs, visible, strict=True) if seen]))
         return [next(found) if seen else None for seen in visible]
 
@@ -126,11 +126,11 @@ class RestrictedLayer(Layer):
             return []
         below: SearchableStore = self._below  # type: ignore[assignment]
         found = await below.search(replace(search, scope=scope, uses=search.uses and "write" in self.rights))
-        return [match for match in found if self.scope.holds(match.record.scope)]
+        return [match for match in found if self.scope.contains(match.record.scope)]
 
     def _held(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """Return the items in the scope, which are all unless the store below made a mistake."""
-        return tuple([item for item in items if self.scope.holds(item.scope)])
+        return tuple([item for item in items if self.scope.contains(item.scope)])
 
     async def scrub(self, *, finish: bool = False) -> Scrubbed:
         self.require("erase")

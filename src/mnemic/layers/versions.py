@@ -26,7 +26,7 @@ __all__ = [
     "BEGIN_REF",
     "EXPIRY",
     "FOREVER",
-    "KEPT_KINDS",
+    "VERSIONED_KINDS",
     "KeptVersion",
     "PurgeRecord",
     "placed",
@@ -36,7 +36,7 @@ __all__ = [
     "version_put",
 ]
 
-KEPT_KINDS = tuple(name for name, kind in KINDS.items() if kind.versioned)
+VERSIONED_KINDS = tuple(name for name, kind in KINDS.items() if kind.versioned)
 """Kinds whose earlier versions are kept."""
 BEGIN_REF = Ref(ScopePath(), VERSION, "begin")
 """Ref of the record that says since when the versions of a store are kept, and how long."""

@@ -106,7 +106,7 @@ class Reader:
 
     def wants(self, change: Change) -> bool:
         """Return whether the reader is to see a change."""
-        return change.kind in self._kinds and self.scope.holds(change.scope)
+        return change.kind in self._kinds and self.scope.contains(change.scope)
 
     def offer(self, change: Change) -> None:
         """Queue a change, if the reader is to see it."""
@@ -337,7 +337,7 @@ class ChangeFeed:
 
     async def _poll(self, scope: ScopePath) -> None:
         """Compare the streams of a scope with their known versions, and publish the changes."""
-        gone = {name for name in self._known if scope.holds(ScopePath(name[0]))}
+        gone = {name for name in self._known if scope.contains(ScopePath(name[0]))}
         async for stream in all_streams(self._store, StreamScan(scope=scope, empty=True)):
             if stream.kind in UNREAD:
                 continue

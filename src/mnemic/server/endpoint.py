@@ -255,7 +255,7 @@ class Endpoint:
         self._check_headers(request)
         given: dict[str, Any] = dict(request.path_params)
         query = self._query.decode(request)
-        if self.scoped and self.right in ("write", "erase") and not call.access.scope.holds(call.path):
+        if self.scoped and self.right in ("write", "erase") and not call.access.scope.contains(call.path):
             # Also if nothing would be written, so that it does not tell what exists there.
             raise AccessDeniedError(f"scope {shown(call.path.path)} is not within {shown(call.access.scope.path)}")
         if self.query is not None:

@@ -136,7 +136,7 @@ class ApiKeys:
         """Return the keys of a scope and those below, oldest first."""
         scan = Scan(scope=ROOT, kinds=(API_KEY_KIND,), derived=(USED,))
         keys = [_read(record) async for record in scan_all(self._store, scan)]
-        return [key for key in keys if within.holds(key.path) and (revoked or key.revoked is None)]
+        return [key for key in keys if within.contains(key.path) and (revoked or key.revoked is None)]
 
     async def get(self, id: str, within: ScopePath = ROOT) -> ApiKey:
         """Return a key by its id; raises NotFoundError if it is not of this scope."""
@@ -201,7 +201,7 @@ class ApiKeys:
         where = (Condition("key", "eq", id),)
         page = await self._store.scan(Scan(scope=ROOT, kinds=(API_KEY_KIND,), where=where, derived=(USED,)))
         for record in page.items:
-            if within.holds(ScopePath(_stored(record).scope)):
+            if within.contains(ScopePath(_stored(record).scope)):
                 return record
         raise NotFoundError(f"there is no key {shown(id)}")
 

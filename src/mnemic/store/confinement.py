@@ -26,7 +26,7 @@ class Confined:
 
     def __enter__(self) -> None:
         now = _current.get()
-        self._token: Token[ScopePath] = _current.set(now if self._scope.holds(now) else self._scope)
+        self._token: Token[ScopePath] = _current.set(now if self._scope.contains(now) else self._scope)
 
     def __exit__(self, *error: object) -> None:
         _current.reset(self._token)

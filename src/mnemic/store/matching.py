@@ -67,7 +67,7 @@ def true_at(record: Record, moment: datetime) -> bool:
 
 def in_reach(scope: ScopePath, kind: str, requested: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
     """Return whether the stream of `scope` and `kind` is within the requested scope and kinds."""
-    return of_kinds(kind, kinds) and (requested.holds(scope) if below else requested == scope)
+    return of_kinds(kind, kinds) and (requested.contains(scope) if below else requested == scope)
 
 
 def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:

@@ -204,7 +204,7 @@ def test_a_scan_of_the_root_finds_every_tenant_in_order(harness: Harness) -> Non
             assert [one.scope for one in found] == (wanted[::-1] if reverse else wanted)
         for scope in (wanted[0], wanted[-1]):
             below = harness.scan(scope=scope, below=True, kinds=(), limit=limit)
-            assert [one.scope for one in below] == [one for one in wanted if scope.holds(one)]
+            assert [one.scope for one in below] == [one for one in wanted if scope.contains(one)]
 
 
 @needs(Capability.RECORDS)

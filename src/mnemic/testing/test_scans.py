@@ -72,7 +72,7 @@ def test_a_cursor_of_another_scope_shows_nothing_of_it(harness: Harness) -> None
             cursor = harness.page(scope=named, limit=2, reverse=reverse).cursor
             assert cursor is not None
             for below, kinds in ((True, ()), (True, (KIND,)), (False, ()), (False, (KIND,))):
-                reach = [one for one in scopes if ScopePath("u/a").holds(one) and (below or one.path == "u/a")]
+                reach = [one for one in scopes if ScopePath("u/a").contains(one) and (below or one.path == "u/a")]
                 left = {one: (one > named) != reverse for one in reach if one != named}
                 expected = [
                     f"{one}-{n}" for one in reach for n in range(3) if left.get(one, n == (0 if reverse else 2))

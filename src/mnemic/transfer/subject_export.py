@@ -100,7 +100,7 @@ async def _audit_entries(store: Store, scope: ScopePath) -> AsyncIterator[dict[s
     layer = find_layer(store, AuditLayer)
     if layer is None:
         return
-    if isinstance(store, RestrictedLayer) and not ("admin" in store.rights and store.scope.holds(scope)):
+    if isinstance(store, RestrictedLayer) and not ("admin" in store.rights and store.scope.contains(scope)):
         return
     for entry in await layer.trail(scope):
         yield entry.to_dict()

@@ -175,7 +175,7 @@ def _fences(scan: StreamScan, found: Sequence[Stream]) -> Iterator[Stream]:
     """Yield the client's fences that a scan asks for, as the client knows them."""
     for stream in found:
         scope = ScopePath() if stream.kind == CLIENT_ROOT_FENCE else stream.scope
-        if scope == scan.scope or (scan.below and scan.scope.holds(scope)):
+        if scope == scan.scope or (scan.below and scan.scope.contains(scope)):
             yield replace(stream, scope=scope, kind=FENCE_KIND)
 
 

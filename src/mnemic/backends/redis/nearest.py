@@ -100,7 +100,7 @@ class RedisIndex:
         ):
             for stream, mark in answer.items():
                 path, _, kind = stream.decode().partition("\0")
-                if scope.holds(known_scope(path)):
+                if scope.contains(known_scope(path)):
                     found[path, kind] = Mark(*json.decode(mark))
         return found
 

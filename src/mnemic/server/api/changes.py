@@ -60,12 +60,12 @@ async def _events(
     call: Call, feed: ChangeFeed, query: ChangesQuery, kinds: Sequence[str], since: Position | None
 ) -> AsyncGenerator[bytes, None]:
     inner, outer = call.path, call.access.scope
-    if not (outer.holds(inner) or inner.holds(outer)):
+    if not (outer.contains(inner) or inner.contains(outer)):
         # Nothing is visible there, and that it cannot be seen must not be told.
         kinds = ()
         reader = await feed.join(outer, kinds)
     else:
-        reader = await feed.join(inner if outer.holds(inner) else outer, kinds)
+        reader = await feed.join(inner if outer.contains(inner) else outer, kinds)
     try:
         yield b"retry: 2000\n" + _event(
             "ready", feed.to_id(reader.position()) if since is None else None, {"scope": call.path.path}

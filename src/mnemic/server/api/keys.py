@@ -89,7 +89,7 @@ async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
     """
     access = call.access
     scope = access.scope if body.scope is UNSET else ScopePath(body.scope)
-    if not access.scope.holds(scope):
+    if not access.scope.contains(scope):
         raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(access.scope.path)}")
     if more := set(body.rights) - access.rights:
         raise AccessDeniedError(f"a key cannot give a right that it lacks: {', '.join(sorted(more))}")

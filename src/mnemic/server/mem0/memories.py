@@ -353,7 +353,7 @@ class Memories:
     async def _find(self, id: str) -> Ref | None:
         """Return where a memory is; raises InvalidValueError if several have the id."""
         likely = [Ref(self.base, MEMORY, id)]
-        if (place := self._places.get(id)) is not None and self.base.holds(place):
+        if (place := self._places.get(id)) is not None and self.base.contains(place):
             likely.append(Ref(place, MEMORY, id))
         for record in await self._store.read(likely):
             if record is not None:

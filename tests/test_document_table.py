@@ -230,10 +230,10 @@ def test_a_column_of_equal_values_takes_no_memory_until_one_differs(value: float
 
 @pytest.mark.parametrize("first", [[], [1, 2], [1, 1]])
 def test_a_column_widens_for_a_large_value(first: list[int]) -> None:
-    column = Column(np.int32, widens=True)
-    for part in (first, [2**40], [3]):
+    column = Column(np.int16, widens=True)
+    for part in (first, [2**20], [-1], [2**40], [3]):
         column.extend(part)
-    assert column.values.tolist() == [*first, 2**40, 3]
+    assert column.values.tolist() == [*first, 2**20, -1, 2**40, 3]
 
 
 GENERATED = st.integers(0, 2**128 - 1).map("{:032x}".format)

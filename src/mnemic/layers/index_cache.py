@@ -200,18 +200,19 @@ class IndexCache:
         self, index: ScopeIndex, stream: Stream, page: Page[Record], builder: EntryBuilder, *, first: bool
     ) -> None:
         records = list(page.items)
-        entries = {r.key: r.derived[builder.name] for r in records if intact(r.derived.get(builder.name))}
-        missing = [record for record in records if record.key not in entries]
+        packed = [entry if intact(entry := r.derived.get(builder.name)) else None for r in records]
+        missing = [record for record, entry in zip(records, packed, strict=True) if entry is None]
         # A slow embedder computes vectors later, within the time limit of a search.
         complete, partial = await self.compute(missing, builder, vectors=builder.instant)
-        entries |= {record.key: entry for record, entry in (*complete, *partial)}
+        if missing:
+            entries = {record.key: entry for record, entry in (*complete, *partial)}
+            packed = [entry or entries.get(r.key) for r, entry in zip(records, packed, strict=True)]
         if builder.instant:
             self._computed += [Derive(r.ref, builder.name, entry, r.version) for r, entry in complete]
             if len(self._computed) >= BUFFERED:
                 await self.write_computed()
 
         def add() -> None:
-            packed = [entries.get(record.key) for record in records]
             embedding = builder.embedder is not None
             index.add(stream, records, packed, first=first, width=builder.dimensions, embedding=embedding)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Whole = NDArray[np.signedinteger[Any]]
 
-BLOCK = 65_536
-"""Vectors per block; growing by blocks avoids copying."""
+BLOCK = 4_096
+"""Vectors per block; growing by blocks avoids copying, and memory for vectors to come."""
 EXACT = 250_000
 """Maximum number of vectors that are all compared; above it, only those whose signs agree best."""
 RESCORED = 4_000
@@ -42,7 +42,7 @@ class Column:
     """All values, to read."""
 
     def __init__(self, dtype: Any, *, widens: bool = False) -> None:
-        """`widens` means that the type becomes int64 once a value needs it."""
+        """`widens` means that an integer type becomes a larger one once a value needs it."""
         self._array = np.zeros(1, dtype=dtype)
         self._size = 0
         self._equal = True
@@ -67,8 +67,8 @@ class Column:
         count = len(given)
         if not count:
             return
-        if self._widens and given.max() > np.iinfo(self._array.dtype).max:
-            self._array = self._array.astype(np.int64)
+        if self._widens and (most := given.max()) > np.iinfo(self._array.dtype).max:
+            self._array = self._array.astype(np.int32 if most < 2**31 else np.int64)
         if self._equal:
             if not self._size:
                 self._array[0] = given[0]
@@ -297,8 +297,8 @@ class Vectors:
             room = min(BLOCK - used, len(rows))
             block = self._blocks[-1]
             if used + room > len(block):
-                most = used + used // (2 if self.size < SMALL else 16)
-                grown = np.empty((min(BLOCK, max(used + room, most)), self.dimensions), np.int8)
+                most = used + max(room, used // 2) if self.size < BLOCK else BLOCK
+                grown = np.empty((min(BLOCK, most), self.dimensions), np.int8)
                 grown[:used] = block[:used]
                 self._blocks[-1] = block = grown
             block[used : used + room] = rows[:room]
@@ -310,9 +310,10 @@ class Vectors:
         if len(self._blocks) == 1:
             return self._blocks[0][rows]
         found = np.zeros((len(rows), self.dimensions), dtype=np.int8)
-        for number, block in enumerate(self._blocks):
-            here = np.flatnonzero(rows // BLOCK == number)
-            found[here] = block[rows[here] % BLOCK]
+        blocks = rows // BLOCK
+        for number in np.unique(blocks).tolist():
+            here = (blocks == number).nonzero()[0]
+            found[here] = self._blocks[number][rows[here] % BLOCK]
         return found
 
     def units(self, rows: Whole) -> Floats:

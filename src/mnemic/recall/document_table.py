@@ -39,6 +39,8 @@ LONGEST = 65_535
 """Largest distinguishable number of terms."""
 STRETCH = 64
 """How many messages of a session count as one: later ones are about something else."""
+TURNS_AT_ONCE = 1024
+"""How many adjacent turns' contexts are computed at once."""
 MOST = 1e30
 """Largest distinguishable importance."""
 STREAM_BYTES = 2_000
@@ -68,8 +70,8 @@ class DocumentTable:
         self.languages: dict[str, int] = {}
         """How many texts were indexed in each language, including those that are gone."""
         self.keys: Keys = Keys()
-        self.stream: Column = Column(np.int32)
-        self.seq: Column = Column(np.int32, widens=True)
+        self.stream: Column = Column(np.int16, widens=True)
+        self.seq: Column = Column(np.int16, widens=True)
         self.created: Column = Column(np.int64)
         self.expires: Column = Column(np.int64)
         self.valid_from: Column = Column(np.int64)
@@ -85,7 +87,7 @@ class DocumentTable:
         self.spoken: Column = Column(np.bool_)
         """Whether a document is a turn of a user or an assistant, not of the system or a tool."""
         self.speaker: Column = Column(np.int32)
-        self.session: Column = Column(np.int32)
+        self.session: Column = Column(np.int16, widens=True)
         self.before: Column = Column(np.int32)
         self.after: Column = Column(np.int32)
         self.digest: Column = Column(np.uint32)
@@ -185,10 +187,10 @@ class DocumentTable:
         self.stream.extend(np.full(count, number))
         self.seq.extend(seqs)
         self.alive.extend(np.ones(count, dtype=np.bool_))
-        self.created.extend([_moment(r.created, 0) for r in records])
-        self.expires.extend([_moment(r.expires, NEVER) for r in records])
-        self.valid_from.extend([_moment(r.valid_from, -NEVER) for r in records])
-        self.valid_to.extend([_moment(r.valid_to, NEVER) for r in records])
+        self.created.extend(_moments([r.created for r in records], 0))
+        self.expires.extend(_moments([r.expires for r in records], NEVER))
+        self.valid_from.extend(_moments([r.valid_from for r in records], -NEVER))
+        self.valid_to.extend(_moments([r.valid_to for r in records], NEVER))
         self.importance.extend([np.nan if r.importance is None else max(0.0, min(r.importance, MOST)) for r in records])
         self.pinned.extend([r.pinned for r in records])
         self.used.extend(np.zeros(count))
@@ -240,14 +242,23 @@ class DocumentTable:
 
     def embed_contexts(self, line: NDArray[np.int32], position: NDArray[np.int32]) -> None:
         """Compute missing lengths of context vectors of turns, which `line` has in order, at their `position`."""
-        unknown = np.flatnonzero(np.isnan(self.context.values) & self.spoken.values)
-        for start in range(0, len(unknown), 4096):
-            some = unknown[start : start + 4096]
-            total = self._units(some)
+        unknown = np.sort(
+            position[np.flatnonzero(np.isnan(self.context.values) & self.spoken.values & self.alive.values)]
+        )
+        reach = max(CONTEXT)
+        while len(unknown):
+            first = int(unknown[0])
+            last = int(unknown[np.searchsorted(unknown, first + TURNS_AT_ONCE) - 1])
+            units = self._units(line[first - reach : last + reach + 1])
+            count = last + 1 - first
+            total = units[reach : reach + count].copy()
             for step, share in CONTEXT.items():
-                total += np.float32(share) * self._units(line[position[some] + step])
+                total += np.float32(share) * units[reach + step : reach + step + count]
             lengths = np.sqrt(np.einsum("ij,ij->i", total, total))
-            self.context.writable()[some] = np.maximum(lengths, 1e-3)
+            turns = line[first : last + 1]
+            known = turns < len(self)
+            self.context.writable()[turns[known]] = np.maximum(lengths[known], 1e-3)
+            unknown = unknown[unknown > last]
 
     def rows_of(self, documents: Whole) -> Whole:
         """Return the first vector of each document; NONE for one that has none, or if there is no such document."""
@@ -350,8 +361,10 @@ class DocumentTable:
             self.vectors.multiple |= bool((rows > 1).any())
 
 
-def _moment(time: datetime | None, otherwise: int) -> int:
-    return otherwise if time is None else to_microseconds(time)
+def _moments(times: list[datetime | None], otherwise: int) -> Any:
+    if not any(times):
+        return np.full(len(times), otherwise)
+    return [otherwise if time is None else to_microseconds(time) for time in times]
 
 
 def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint32]:

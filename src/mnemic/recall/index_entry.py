@@ -216,7 +216,7 @@ def intact(value: bytes | None) -> bool:
     start = _CHECKSUM.size
     if value is None or len(value) < start + _HEAD.size:
         return False
-    return crc32(memoryview(value)[start:]) == int(_CHECKSUM.unpack_from(value)[0])
+    return crc32(value[start:]) == int.from_bytes(value[:start], "little")
 
 
 def unpack(value: bytes) -> IndexEntry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, get_args, get_origin
 
 from msgspec import NODEFAULT, defstruct, field, json
@@ -18,7 +19,16 @@ from ..errors import UnreadableStoreError
 from ..records import Record, ScopePath
 from .stream_state import Microseconds, RecordState
 
-__all__ = ["FIELDS", "damaged", "decode_record", "decode_record_state", "encode_record", "from_columns", "to_columns"]
+__all__ = [
+    "FIELDS",
+    "damaged",
+    "decode_record",
+    "decode_record_state",
+    "encode_record",
+    "from_columns",
+    "from_rows",
+    "to_columns",
+]
 
 _STORED = [one for one in fields(Record) if one.name not in ("scope", "kind", "derived")]
 FIELDS: tuple[str, ...] = tuple(one.name for one in _STORED)
@@ -102,6 +112,39 @@ def from_columns(scope: ScopePath, kind: str, row: Sequence[Any], derived: Seque
         raise UnreadableStoreError(
             f"the record {shown(row[0])} of kind {shown(kind)} in {shown(str(scope))} is damaged ({error})"
         ) from error
+
+
+def from_rows(scope: ScopePath, kind: str, rows: Sequence[Sequence[Any]], derived: Sequence[str] = ()) -> list[Record]:
+    """Return the records of many rows, as `from_columns` does for each, in half the time."""
+    try:
+        found: list[Record] = _page_decoder(len(derived))(scope, kind, rows, *derived)
+        return found
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        # So that the error names the record.
+        return [from_columns(scope, kind, row, derived) for row in rows]
+
+
+@cache
+def _page_decoder(derived: int) -> Callable[..., Any]:
+    values = [f"value_{n}" for n in range(derived)]
+    names = [f"name_{n}" for n in range(derived)]
+    pairs = ", ".join(f"({name}, {value})" for name, value in zip(names, values, strict=True))
+    kept = f"{{n: v for n, v in ({pairs},) if v is not None}}" if derived else "{}"
+    if derived:
+        # Most records have the first value only.
+        rest = "".join(f" and {value} is None" for value in values[1:])
+        kept = f"{{name_0: value_0}} if value_0 is not None{rest} else {kept}"
+    arguments = ", ".join(("scope", "kind", "rows", *names))
+    row = ", ".join((*FIELDS, *values))
+
+    def value(one: FieldInfo) -> str:
+        found = _from_column(one)
+        # Most records were never updated: the same object serves for both times.
+        return {"created": f"(made := {found})", "updated": f"made if updated == created else {found}"}.get(
+            one.name, found
+        )
+
+    return _compiled(arguments, value, f"[Record(scope, kind, %s, {kept}) for {row} in rows]")
 
 
 def _stored_field(one: FieldInfo) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...checks import to_microseconds
 from ...records import Record, Ref, ScopePath, Stream, known_scope, now
-from ...store.codec import from_columns
+from ...store.codec import from_columns, from_rows
 from ...store.matching import Position, from_cursor, page_of
 from ...store.protocol import Capability, Page
 from ...store.query import Scan, StreamScan
@@ -99,7 +99,7 @@ class SqlReads(ABC):
         values["at_seq"] = start[2] if start else None
         shape = shape_of(scan, by_id=False, inside=start is not None)
         rows = await connection.all(self._sql.scan(shape), values)
-        found = [from_columns(scan.scope, kind, row, scan.derived) for row in rows[: scan.limit]]
+        found = from_rows(scan.scope, kind, rows[: scan.limit], scan.derived)
         return page_of(found, more=len(rows) > scan.limit)
 
     async def _scan_many(
@@ -126,7 +126,7 @@ class SqlReads(ABC):
                 for stream, rows in zip(chunk, answers, strict=True):
                     room = wanted - len(found)
                     scope, kind = known_scope(stream.scope), stream.kind
-                    found.extend([from_columns(scope, kind, row, scan.derived) for row in rows[:room]])
+                    found.extend(from_rows(scope, kind, rows[:room], scan.derived))
                     if more := len(rows) > room:
                         break
             if at_end:

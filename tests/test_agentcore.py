@@ -619,6 +619,8 @@ def test_the_api_works_for_conversations_and_memories(bench: Bench) -> None:
         assert [hit.text for hit in alice.recall("Where does Alice live?", k=1)] == ["Alice lives in Oslo"]
         chat.clear(keep_system=True)
         assert [message.text for message in chat.messages()] == ["Be kind."]
+        certificate = alice.erase()
+        assert (certificate.records > 0, certificate.signature) == (True, None)  # it keeps no signing key
 
 
 # the newest records

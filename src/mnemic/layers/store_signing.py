@@ -12,7 +12,7 @@ from ..errors import ConflictError, InvalidValueError, StorePermissionError
 from ..records import SIGNING_KIND, Record, ScopePath, unreadable
 from ..signing import SigningKey, SigningKeys, signing_keys
 from ..store.confinement import Unconfined
-from ..store.protocol import Store, scan_all
+from ..store.protocol import Capability, Store, scan_all
 from ..store.query import Put, Scan, Write
 
 
@@ -38,6 +38,8 @@ class StoreSigning:
     async def find(self) -> SigningKey | None:
         """Return the key that signs, generated if there is none; None if none was given and none can be kept."""
         if not self._keys and not await self.keys():
+            if Capability.RECORDS not in self._store.capabilities:
+                return None
             kept = SigningKey.generate()
             record = Record(ScopePath(), SIGNING_KIND, "first", data={"secret": kept.secret_text()})
             try:

@@ -73,7 +73,8 @@ generated: $(READY) ## check that what is generated is up to date
 tests: $(READY) ## run the tests, the contract suite and the README's examples
 	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal --timeout 300
 
-SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_salvage.py tests/test_fuzz*.py)
+SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_restricted.py \
+	tests/test_salvage.py tests/test_fuzz*.py tests/test_redaction_set.py)
 SOAK_STORES := sqlite postgresql valkey valkey-cluster dynamodb s3 http
 
 soak: $(READY) ## attack for long, with ROUNDS times as much, then load each store for SOAK_SECONDS

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 ROUNDS = int(os.environ.get("MNEMIC_ATTACK_ROUNDS", "1"))
 """How many times as much is tried as in every run of the tests."""
+soak_only = pytest.mark.skipif(ROUNDS == 1, reason="it compares times, which depend on what else runs: make soak")
 FIRST_SEED = int(os.environ.get("MNEMIC_ATTACK_SEED", "0"))
 """The first seed: a failure names its own, with which it is tried again."""
 

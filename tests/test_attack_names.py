@@ -10,11 +10,10 @@ import pytest
 
 import mnemic
 from attack import seeds
-from layered import KEY
 from servers.stores import empty_store
 
 STORES = [
-    "memory", "sqlite", "encrypted", "postgresql", "postgresql-plain", "valkey", "valkey-cluster", "dynamodb",
+    "memory", "sqlite", "postgresql", "valkey", "valkey-cluster", "dynamodb",
     "dynamodb-hash", "s3", "http", "agentcore",
 ]  # fmt: skip
 
@@ -87,10 +86,7 @@ def owned(tenant: str, notes: bool) -> tuple[object, ...]:
 def test_no_name_is_taken_for_another(name: str, seed: int, tmp_path: Path) -> None:
     notes = name != "agentcore"  # which stores none
     tenants = names(seed, len(HOSTILE) + 10 if name in ("memory", "sqlite") else 30)
-    with (
-        empty_store("sqlite" if name == "encrypted" else name, tmp_path) as url,
-        mnemic.open(url, embedder=None, encryption_key=KEY if name == "encrypted" else None) as memory,
-    ):
+    with empty_store(name, tmp_path) as url, mnemic.open(url, embedder=None) as memory:
         for tenant in tenants:
             fill(memory, tenant, notes)
         check(memory, tenants, notes)

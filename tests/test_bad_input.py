@@ -190,6 +190,7 @@ def test_what_holds_itself_is_refused(kept: mnemic.Session) -> None:
     assert_kept(kept)
 
 
+@pytest.mark.parametrize("memory", ["sqlite"], indirect=True)
 def test_a_message_of_50_megabytes_is_refused(kept: mnemic.Session) -> None:
     huge = "x" * 50_000_000
     for content in (huge, {"text": huge}, [{"type": "text", "text": huge}]):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attack import ROUNDS
+from attack import ROUNDS, soak_only
 from fuzzing import TARGETS, Target, load_targets
 
 load_targets()
@@ -123,6 +123,7 @@ OF_OTHERS = {"TOML settings of clients": "tomllib takes quadratic time for dotte
 """Targets whose time is not compared, and why."""
 
 
+@soak_only
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in OF_OTHERS])
 def test_the_time_grows_no_faster_than_the_input(name: str) -> None:
     target = TARGETS[name]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
+from attack import soak_only
 from mnemic.redaction.redactor import RECOGNIZERS, Redacted, Redactor
 from redaction_set import PARTS, cases, counts, measure, parse, redactor
 
@@ -66,6 +67,7 @@ def processor_time(text: str) -> float:
     return time.process_time() - started
 
 
+@soak_only
 @pytest.mark.parametrize("size", HOSTILE)
 def test_no_text_takes_long(size: int) -> None:
     plain = "My sister is allergic to shellfish, so on 12 May we eat at 19:30 in Lisbon. "

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import mnemic
+from attack import ROUNDS
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import AccessDeniedError, ClosedError, InvalidValueError, MnemicError, NotFoundError
 from mnemic.event_loop import step
@@ -228,7 +229,7 @@ def test_two_tenants_of_a_store_do_not_notice_one_another() -> None:
     run_state_machine_as_test(
         Tenants,
         settings=settings(
-            max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=12 * ROUNDS, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

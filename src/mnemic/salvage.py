@@ -152,9 +152,11 @@ class _Salvage:
             async for stream in streams_around(self._source, kinds):
                 if isinstance(stream, StoreError):
                     name = getattr(stream, "stream", None)
-                    self._remarks.append(f"a list or a state of streams is damaged: {stream}")
+                    remark = f"a list or a state of streams is damaged: {stream}"
+                    if remark not in self._remarks:
+                        self._remarks.append(remark)
                     self._uncounted = True
-                    if name is not None:
+                    if name is not None and name[1]:  # without a kind, nothing of the scope can be read
                         await self._stream(name, None)
                 elif stream.kind != ONCE_KIND:
                     await self._listed(stream)

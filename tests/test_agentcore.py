@@ -283,6 +283,14 @@ def test_what_is_deleted_or_changed_is_gone_from_the_service(bench: Bench) -> No
     assert [one.text for one in bench.found(bench.open(), kind="memory")][1] == "changed"
 
 
+def test_an_erasure_has_a_certificate_without_a_signature(bench: Bench) -> None:
+    with mnemic.open(bench.url, embedder=None) as memory:
+        memory.scope("acme", "alice").remember("tea")
+        done = memory.scope("acme", "alice").erase()
+        assert (done.records, done.signature) == (1, None)  # no key can be kept here
+        assert memory.scope("acme", "alice").memories.list() == []
+
+
 def test_a_limit_deletes_what_it_removes(bench: Bench) -> None:
     store = bench.open()
     for n in range(12):

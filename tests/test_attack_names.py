@@ -85,7 +85,7 @@ def owned(tenant: str, notes: bool) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", STORES)
 def test_no_name_is_taken_for_another(name: str, seed: int, tmp_path: Path) -> None:
     notes = name != "agentcore"  # which stores none
-    tenants = names(seed, len(HOSTILE) + 10 if name in ("memory", "sqlite") else 30)
+    tenants = names(seed, len(HOSTILE) + 10 if name in ("memory", "sqlite") else 20)
     with empty_store(name, tmp_path) as url, mnemic.open(url, embedder=None) as memory:
         for tenant in tenants:
             fill(memory, tenant, notes)

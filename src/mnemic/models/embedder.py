@@ -86,6 +86,7 @@ class CombinedEmbedder:
         if not parts or any(weight <= 0 for _, weight in parts):
             raise InvalidValueError("embedders are combined with positive weights, and there is at least one")
         self._parts = parts
+        self.latin_only: bool = all(getattr(embedder, "latin_only", False) for embedder, _ in parts)
         self.id: str = " + ".join(f"{weight:g} × {embedder.id}" for embedder, weight in parts)
 
     def embed(self, texts: Sequence[str]) -> Vectors:

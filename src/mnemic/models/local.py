@@ -178,6 +178,9 @@ class TransformerEmbedder:
 
     id = "all-MiniLM-L6-v2-int8"
 
+    latin_only = True
+    """Vectors of texts in other scripts mean nothing."""
+
     def __init__(self, *, threads: int | None = None) -> None:
         """Set how many texts run at the same time: by default one per CPU, at most eight.
 

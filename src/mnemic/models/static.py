@@ -102,6 +102,8 @@ class StaticEmbedder:
     trust: float = 1.0
     instant = True
     """A few texts are embedded faster than a thread is started."""
+    latin_only = True
+    """Vectors of texts in other scripts mean nothing."""
 
     def __init__(self) -> None:
         self._model = LazyValue(_load)

@@ -25,7 +25,7 @@ SESSION_B = 0.75
 """BM25 length parameter of a session, where length matters."""
 LENGTH = 40.0
 """Number of terms up to which a longer turn is more likely to be informative."""
-WORDS_PER_PAIR = 0.4
+WORDS_PER_PAIR = 0.25
 """Terms of other languages that say as much as a pair of characters of a language without spaces."""
 HOUR = 3_600_000_000
 GAP = 4

@@ -25,7 +25,7 @@ from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
 from ..records import ARCHIVED, MESSAGE, Record
 from ..store.availability import cause_name
-from .languages.detection import LANGUAGES, NUMBERS, all_cases, fold, language_of
+from .languages.detection import LANGUAGES, NUMBERS, all_cases, fold, is_latin, language_of
 from .languages.time_words import AMBIGUOUS, DAYS, MONTHS, OTHERS, UNSPACED_TIMES
 from .text_analysis import terms, words
 
@@ -284,6 +284,7 @@ class EntryBuilder:
         self.trust: float = getattr(embedder, "trust", TRUST)
         self.instant: bool = embedder is None or getattr(embedder, "instant", False)
         """Whether computing an entry is faster than handing it to a thread."""
+        self._latin_only: bool = getattr(embedder, "latin_only", False)
         self.dimensions: int = 0
         self.failures: int = 0
 
@@ -355,8 +356,8 @@ class EntryBuilder:
         return found
 
     def embed_question(self, text: str) -> NDArray[np.int8] | None:
-        """Return the vector of a question; None without an embedder, or if it failed."""
-        if self.embedder is None:
+        """Return the vector of a question; None without an embedder that knows its script, or if it failed."""
+        if self.embedder is None or (self._latin_only and not is_latin(text)):
             return None
         import numpy as np
 

@@ -101,7 +101,8 @@ def terms(text: str, known: list[str] | None = None, language: str | None = None
     """Return the search terms of a text in order: stemmed, without accents and stop words.
 
     A capitalized English stop word inside a sentence is a name (Will, US, IT) and a term of its own. A hyphenated
-    word also counts as one word without hyphens. Scripts without spaces yield overlapping character pairs. In a text
+    word also counts as one word without hyphens. Scripts without spaces yield overlapping character pairs, and Han
+    characters. In a text
     without words, symbols (👍) are terms. Pass `known` and `language` if they are computed already.
     """
     spoken = words(text) if known is None else known
@@ -212,13 +213,15 @@ def _pairs(word: str, language: str) -> list[str]:
     for match in _UNSPACED.finditer(word):
         found += [word[place : match.start()]] if match.start() > place else []
         run, place = match.group(), match.end()
-        pairs = [run[n : n + 2] for n in range(len(run) - 1)] or [run]
+        pairs = [run[n : n + 2] for n in range(len(run) - 1)]
+        # Many Chinese and Japanese words have one character, and others before and after them.
+        single = [c for c in run if "\u3400" <= c <= "\u9fff" and c not in CHINESE_STOP_WORDS]
         if language == "ja":
             pairs = [pair for pair in pairs if pair not in JAPANESE_STOP_WORDS]
         elif language == "zh":
             pairs = [pair for pair in pairs if not CHINESE_STOP_WORDS.issuperset(pair)]
             pairs += [f"{before}{after}" for before, after in _ASPECT.findall(run)]
-        found += pairs
+        found += (pairs + single) or [run]
     return [*found, word[place:]] if place < len(word) else found
 
 

@@ -102,6 +102,14 @@ def likely_language(text: str, expected: Sequence[str] = ()) -> str | None:
     return ENGLISH if english else None
 
 
+def is_latin(text: str) -> bool:
+    """Return whether at least half of a text's letters are Latin."""
+    if text.isascii():
+        return True
+    letters = [c for c in text if c.isalpha()]
+    return 2 * sum(c <= "ɏ" for c in letters) >= len(letters)
+
+
 def _telling(c: str) -> bool:
     """Return whether a character can tell a language: a letter with an accent, or of another script."""
     return "À" <= c <= "ɏ" or "Ѐ" <= c <= "ӿ" or "\u3040" <= c <= "\u9fff"

@@ -67,7 +67,11 @@ def _slots(data: bytes) -> None:
 def _dynamodb(data: bytes) -> None:
     item = value(data)
     if isinstance(item, dict) and all(isinstance(one, dict) and len(one) == 1 for one in item.values()):
-        each(lambda: dynamodb.decode_item(item, ("a", "message"), {}, ("use",)), lambda: dynamodb.decode_state(item))
+        each(
+            lambda: dynamodb.decode_item(item, ("a", "message"), {}, ("use",)),
+            lambda: dynamodb.decode_state(item),
+            expected=(ValueError,),
+        )
 
 
 @target("S3 objects", s3.write_object(s3.Manifest()), s3.write_object(s3.SegmentRecords([])))
@@ -75,16 +79,19 @@ def _s3(data: bytes) -> None:
     each(lambda: s3.read_object(s3.Manifest, data, "it"), lambda: s3.read_object(s3.SegmentRecords, data, "it"))
 
 
-@target("AgentCore", agentcore.encode_memory(RECORD) | {"memoryRecordId": "m"}, expected=(ValueError,))
-def _agentcore(data: bytes) -> None:
-    event = {"eventId": "e", "sessionId": "s", "payload": [{"blob": f'{{"mnemic":{text(data)}'}]}
-    item = value(data)
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    memory = {"memoryRecordId": "m", "metadata": metadata, "content": {"text": "a"}}
-    each(
-        lambda: agentcore.decode_event(event, "url"),
-        lambda: agentcore.decode_memory(memory, "url") if isinstance(metadata, dict) else None,
-    )
+_EVENT = agentcore.encode_event(agentcore.Event(agentcore.FORMAT, "acme", 1), [RECORD], [RECORD])
+
+
+@target("event of AgentCore", _EVENT[-1]["blob"])
+def _agentcore_event(data: bytes) -> None:
+    agentcore.decode_event({"eventId": "e", "sessionId": "s", "payload": [*_EVENT[:-1], {"blob": text(data)}]}, "url")
+
+
+@target("memory of AgentCore", agentcore.encode_memory(RECORD)["metadata"], expected=(ValueError,))
+def _agentcore_memory(data: bytes) -> None:
+    metadata = value(data)
+    if isinstance(metadata, dict):
+        agentcore.decode_memory({"memoryRecordId": "m", "metadata": metadata, "content": {"text": "a"}}, "url")
 
 
 @target("page of SQLite", b"\x0d\0\0\0\1\x0f\xf0\0\x0f\xf0" + bytes(4070) + b"\x0e\1\6\1\1\x13\1\1\7Hello" + bytes(8),
@@ -99,7 +106,7 @@ def _page(data: bytes) -> None:
         finally:
             pages.close()
 
-    each(lambda: in_file(data, read), lambda: values_of(data))
+    each(lambda: in_file(data, read), lambda: values_of(data), expected=(ValueError, IndexError))
 
 
 @cache

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import msgspec
 
 from mnemic.errors import MnemicError
@@ -64,15 +63,16 @@ def value(data: bytes) -> Any:
         raise ValueError from None
 
 
-def each(*runs: Callable[[], object]) -> None:
-    """Run all functions; raises the error of the last one if none succeeds, and any unexpected one."""
+def each(*runs: Callable[[], object], expected: tuple[type[Exception], ...] = ()) -> None:
+    """Run all functions; raises the last error if none succeeds, and any that is neither ours nor expected."""
+    ours: tuple[type[Exception], ...] = (MnemicError, *expected)
     failed: Exception | None = None
     succeeded = False
     for run in runs:
         try:
             run()
             succeeded = True
-        except (MnemicError, ValueError, IndexError, click.UsageError) as error:
+        except ours as error:
             failed = error
     if failed is not None and not succeeded:
         raise failed

@@ -313,9 +313,12 @@ class IndexLayer(Layer, ForkAware):
         around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
         refs = {n: index.table.ref(n) for n in wanted}
-        unread = [ref for ref in refs.values() if ref not in index.texts]
-        read = index.texts | dict(zip(unread, await self._below.read(unread), strict=True)) if unread else index.texts
-        records = {n: read[ref] for n, ref in refs.items()}
+        records: dict[int, Record | None] = dict.fromkeys(refs)
+        if index.texts:
+            records = {n: index.texts.get(ref) for n, ref in refs.items()}
+        unread = [n for n, record in records.items() if record is None]
+        if unread:
+            records.update(zip(unread, await self._below.read([refs[n] for n in unread]), strict=True))
         found: dict[int, Match] = {}
         for n, score, why in zip(batch, answer.scores[batch].tolist(), answer.why(batch), strict=True):
             record = records[n]

@@ -23,6 +23,10 @@ MAX_LANGUAGES = 4
 """In how many languages of a scope a question's words are searched."""
 
 
+_DIGIT = re.compile(r"\d")
+_MONTH_STARTS = [name[:3] for name in MONTHS[ENGLISH]]
+
+
 class Date(Struct, frozen=True):
     """A date in a question, possibly partial."""
 
@@ -149,6 +153,9 @@ def _dating(language: str) -> frozenset[str]:
 
 def _date(text: str, language: str) -> Date | None:
     """Return the first date in a text; a month alone counts only after a word such as "in"."""
+    lower = text.lower()
+    if language == ENGLISH and _DIGIT.search(text) is None and not any(start in lower for start in _MONTH_STARTS):
+        return None
     dating = _dating(language)
     for pattern in _dates(language):
         for match in pattern.finditer(text):

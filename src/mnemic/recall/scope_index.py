@@ -58,15 +58,16 @@ class RankedDocuments(Struct):
 
     def why(self, documents: list[int]) -> list[dict[str, float]]:
         """Return the contributions of the signals to each document's score, largest first."""
+        places = np.array(documents)
         names = list(self.ranking.parts)
         if "dense" in names and not self.ranking.exact:
             names[names.index("dense")] = "dense (approximate)"
-        parts = np.stack([values[documents] for values in self.ranking.parts.values()], axis=1, dtype=np.float64)
+        parts = np.array([values[places] for values in self.ranking.parts.values()], dtype=np.float64).T
         parts *= self.ranking.scale
         order = np.argsort(-np.abs(parts), axis=1, kind="stable")
         return [
-            {names[n]: row[n] for n in places if abs(row[n]) > 1e-6}
-            for row, places in zip(parts.tolist(), order.tolist(), strict=True)
+            {names[n]: row[n] for n in largest if abs(row[n]) > 1e-6}
+            for row, largest in zip(parts.tolist(), order.tolist(), strict=True)
         ]
 
     def narrow(self, passing: set[int], after: int) -> None:
@@ -284,7 +285,7 @@ class ScopeIndex:
         if not search.below:
             here = np.fromiter((path == search.scope.path for path, _ in table.streams), dtype=np.bool_)
             tests.append(here[table.stream.values])
-        if search.kinds:
+        if search.kinds and any(kind not in search.kinds for _, kind in table.streams):
             wanted = np.fromiter((kind in search.kinds for _, kind in table.streams), dtype=np.bool_)
             tests.append(wanted[table.stream.values])
         if search.as_of is not None and view.bounded:

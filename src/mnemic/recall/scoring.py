@@ -170,7 +170,10 @@ def rank(
     evidence = _evidence(found, parts, visible, best)
     certainty = WORDS if found.closeness is None else MEANING
     scale = certainty.probability(*evidence) / best if best > 0 else 0.0
-    np.multiply(scores, np.float32(scale), out=scores, where=np.isfinite(scores))
+    if scale:
+        scores *= np.float32(scale)
+    else:
+        scores[scores > -np.inf] = 0
     return Ranking(scores, parts, scale, found.exact, evidence)
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct, json
 from ...checks import to_microseconds
 from ...errors import ClosedError, StoreBusyError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
-from ...records import Record, Ref, ScopePath, now
+from ...records import Record, Ref, now
 from ...store.codec import FIELDS, from_columns, to_columns
 from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
@@ -29,7 +29,6 @@ from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
 from ...telemetry.calls import watch
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
-from ..sql.reading import Connection as ReadConnection
 from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Prepared, Statements
 from ..write_queue import MOST_OPS, MOST_WRITES, Result, settle
@@ -137,16 +136,16 @@ class SqliteStore(SqlReads, ForkAware):
         """Return the connection, and a value that changes there with each commit by whichever process."""
         return await self._run(lambda: self._file.use(Connection.change_marker))
 
-    async def _find(
-        self, connection: ReadConnection, wanted_keys: dict[tuple[ScopePath, str], dict[str, None]]
-    ) -> dict[Ref, Record]:
-        """Read keys of several streams in one statement, to save time."""
-        if len(wanted_keys) == 1:
-            return await super()._find(connection, wanted_keys)
-        refs = [Ref(scope, kind, key) for (scope, kind), keys in wanted_keys.items() for key in keys]
-        wanted = json.encode([(ref.scope.path, ref.kind, ref.key) for ref in refs]).decode()
-        rows = await connection.all(_FIND_ALL, {"refs": wanted, "now": self._moment()})
-        return {(ref := refs[row[0]]): from_columns(ref.scope, ref.kind, row[1:]) for row in rows}
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        """Return the record of each ref; those of several streams are read in one statement, to save time."""
+        wanted = [(ref.scope.path, ref.kind, ref.key) for ref in refs]
+        if len({(path, kind) for path, kind, _ in wanted}) < 2:
+            return await super().read(refs)
+        values = {"refs": json.encode(wanted).decode(), "now": self._moment()}
+        found: list[Record | None] = [None] * len(refs)
+        for place, *row in await self._read(lambda connection: connection.all(_FIND_ALL, values)):
+            found[place] = from_columns(refs[place].scope, refs[place].kind, row)
+        return found
 
     async def _run(self, work: Callable[[], Found]) -> Found:
         if (loop := running_loop()) is None:

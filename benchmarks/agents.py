@@ -27,7 +27,7 @@ MESSAGES = 10_000
 SESSIONS = 20
 ROUNDS = 15
 CALLS = 10
-MOST_MS = 15.0
+MOST_MS = 8.0
 
 
 async def no_work(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -20,6 +20,7 @@ import simsimd
 import mnemic
 from mnemic.models.static import StaticEmbedder
 from mnemic.recall.index_entry import quantized
+from mnemic.telemetry.calls import figures
 
 from .measuring import Result, Work, in_turns, per_call, rate_share, time_ratio
 
@@ -32,6 +33,10 @@ QUESTIONS = [
     "What did the new client say about the budget of the harbour project?",
     "Who recommended the bakery near the old station?",
 ]
+LOADED = 100_000
+"""How many records of one scope a new process loads."""
+LOADING_SECONDS, RECORD_BYTES = 1.0, 400
+"""How long the first recall of these may take, and how much memory each may."""
 MILLION = 1_000_000
 MEMORY = 1024
 """How many MiB a process may take that recalls among a million records."""
@@ -191,6 +196,47 @@ def batches(folder: Path) -> Result:
     return rate_share("remember in batches of 1,000, against the embedder alone", 0.25, ours, baseline)
 
 
+def first_recall(folder: Path) -> list[Result]:
+    """Measure the first recall of a new process in a large scope that was searched before, and its index."""
+    results = []
+    for kind in ("memories", "messages"):
+        path = folder / f"first-{kind}.db"
+        texts = Texts(5)
+        with mnemic.open(f"sqlite:///{path}?synchronous=normal") as memory:
+            alice = memory.scope("acme", "alice")
+            for n in range(LOADED // 1000):
+                some = texts.some(1000)
+                if kind == "memories":
+                    alice.remember_many(some)
+                else:
+                    turns = [mnemic.Message(("user", "assistant")[m % 2], text) for m, text in enumerate(some)]
+                    alice.session(f"s{n}").add_many(turns)
+            memory.warm("acme", "alice")
+        command = [sys.executable, "-m", "benchmarks.recalling", "--first", str(path)]
+        runs = [
+            subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+            for _ in range(5)
+        ]
+        seconds, size = (
+            statistics.median(map(float, one)) for one in zip(*(r.stdout.split() for r in runs), strict=True)
+        )
+        what = f"first recall of {LOADED:,} {kind} of one scope in a new process, in all"
+        target = f"at most {LOADING_SECONDS:g} s"
+        results.append(Result(what, target, f"{seconds:.2f} s", seconds <= LOADING_SECONDS))
+        what, target = f"index of {LOADED:,} {kind}, per record", f"at most {RECORD_BYTES} bytes"
+        results.append(Result(what, target, f"{size:.0f} bytes", size <= RECORD_BYTES))
+    return results
+
+
+def load(path: str) -> None:
+    """Recall in a large scope; print the seconds, and the bytes of its index for each record."""
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        begun = time.perf_counter()
+        memory.scope("acme", "alice").recall(QUESTIONS[0])
+        seconds = time.perf_counter() - begun
+        print(seconds, sum(value for name, _, value in figures() if name == "index_bytes") / LOADED)
+
+
 def million(folder: Path) -> list[Result]:
     """Measure what a process needs that opens a file of a million records, and recalls."""
     path = folder / "million.db"
@@ -229,8 +275,9 @@ def visit(path: str) -> None:
 
 def run(folder: Path) -> list[Result]:
     """Run all of it."""
-    return [*against_bare(folder), among_others(folder), *among_active(folder), batches(folder), *million(folder)]
+    users = [among_others(folder), *among_active(folder)]
+    return [*against_bare(folder), *users, batches(folder), *first_recall(folder), *million(folder)]
 
 
 if __name__ == "__main__":
-    visit(sys.argv[1])
+    load(sys.argv[2]) if sys.argv[1] == "--first" else visit(sys.argv[1])

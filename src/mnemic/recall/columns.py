@@ -25,7 +25,7 @@ PARTS = 8
 """Number of posting partitions."""
 PENDING = 2_000
 """How many unsorted terms are buffered before they are merged."""
-LOADED = 100_000
+LOADED = 1_000_000
 """The same while an index is loaded."""
 SMALL = 10_000
 """Number of values up to which an array grows by half."""

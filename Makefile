@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/base-ready
 READY := $(VENV)/ready
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode is written when a module is first used: most of what is installed never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 CHROMIUM := chromium-headless-shell
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n )apt-get
 PACKAGES := src tests benchmarks tools examples training
@@ -71,7 +73,7 @@ generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
-	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal --timeout 300
+	@MNEMIC_TEST_ALL=1 $(BIN)/python -m pytest -n 3 --dist worksteal --timeout 300
 
 SOAK := $(wildcard tests/test_attack_*.py tests/test_fault_*.py tests/test_tenancy*.py tests/test_restricted.py \
 	tests/test_salvage.py tests/test_fuzz*.py tests/test_redaction_set.py)

@@ -25,7 +25,7 @@ def invoke(*arguments: str, code: int = 0, **environment: str) -> str:
 
 def texts(url: str, **options: Any) -> list[str]:
     with mnemic.open(url, **options) as memory:
-        return sorted(hit.text for hit in memory.scope().recall("mail", 20))
+        return sorted({hit.text for hit in memory.scope().recall("mail", 20, diverse=False)})
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["memory", "sqlite", "layered"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[mnemic.Memory]:
-    """An empty memory, over each embedded back-end, and under all layers."""
+    """An empty memory, over each embedded back-end, and under encryption, an audit log and redaction."""
     layers: dict[str, Any] = (
         {"encryption_key": KEY, "audit": True, "redact": True} if request.param == "layered" else {}
     )

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 import mnemic
+from clock import START, Steps
 from http_server import make_key, serving
 from mnemic.cli.commands import main
 from mnemic.errors import InvalidValueError, NotFoundError, StorePermissionError
@@ -21,23 +22,6 @@ from mnemic.store.protocol import scan_all
 from mnemic.store.query import Scan
 
 MONTH = timedelta(days=30)
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Steps:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = START
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def move(self, seconds: float = 1) -> datetime:
-        """Move the clock, and return the time before."""
-        before = self.time
-        self.time += timedelta(seconds=seconds)
-        return before
 
 
 @pytest.fixture

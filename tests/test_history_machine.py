@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mnemic
+from clock import START, Steps
 from mnemic.backends.memory import MemoryStore
 from mnemic.layers.history import COPIED_AT_ONCE, HistoryLayer
 from mnemic.layers.layer import Layer
@@ -25,18 +26,7 @@ from mnemic.records import MESSAGE, NOTE, VERSION, Record, Ref, ScopePath
 from mnemic.store.query import Delete, Limit, Op, Outcome, Purge, Put, Scan, Write
 
 MONTH = timedelta(days=30)
-START = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = ScopePath("acme/alice")
-
-
-class Steps:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = START
-
-    def __call__(self) -> datetime:
-        return self.time
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
+from clock import Steps
 from mnemic.layers import history
 from servers.stores import STORES
 
@@ -15,21 +16,11 @@ MONTH = timedelta(days=30)
 BACKENDS = ("memory", "sqlite", "postgresql", "redis7", "valkey-cluster", "dynamodb", "s3")
 
 
-class Steps:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.time = datetime.now(UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_versions_are_kept_restored_and_read_as_of_a_moment(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Steps()
+    clock = Steps(datetime.now(UTC))
     monkeypatch.setattr(history, "COPIED_AT_ONCE", 5)
     with STORES[name].empty(tmp_path) as url, mnemic.open(url, history=MONTH, clock=clock, embedder=None) as memory:
         alice = memory.scope("acme", "alice")

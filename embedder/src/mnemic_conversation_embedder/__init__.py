@@ -1,0 +1,1 @@
+"""Model files of Mnemic's conversation embedder; Mnemic finds them here without importing this package."""

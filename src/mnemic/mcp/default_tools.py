@@ -230,7 +230,7 @@ DEFAULT_TOOLS = [
     Tool(
         "recall",
         "Search everything remembered: memories, earlier conversations, notes and facts. Ask in words or a question. "
-        "A hit that scores near 1 answers it; below 0.3 it may only share a word.",
+        "A hit that scores near 1 answers it; below 0.5 it may only share a word.",
         recall,
         object_schema(
             "query",

@@ -249,7 +249,7 @@ class DocumentTable:
         while len(unknown):
             first = int(unknown[0])
             last = int(unknown[np.searchsorted(unknown, first + TURNS_AT_ONCE) - 1])
-            units = self._units(line[first - reach : last + reach + 1])
+            units = self.units(line[first - reach : last + reach + 1])
             count = last + 1 - first
             total = units[reach : reach + count].copy()
             for step, share in CONTEXT.items():
@@ -265,7 +265,7 @@ class DocumentTable:
         rows = documents if self.first_row is None else self.first_row.values.take(documents, mode="clip")
         return np.where(documents < len(self), rows, NONE)
 
-    def _units(self, documents: Whole) -> Floats:
+    def units(self, documents: Whole) -> Floats:
         """Return normalized vectors of documents; zeros where there is none."""
         rows = self.rows_of(documents)
         if (rows != NONE).all():

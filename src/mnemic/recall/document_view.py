@@ -27,6 +27,10 @@ LENGTH = 40.0
 """Number of terms up to which a longer turn is more likely to be informative."""
 WORDS_PER_PAIR = 0.25
 """Terms of other languages that say as much as a pair of characters of a language without spaces."""
+SAMPLE = 64
+"""How many texts are compared with one another to see how similar unrelated ones are."""
+TYPICAL = (0.1, 0.1)
+"""Mean and standard deviation of the cosines of unrelated texts, where nothing better is known."""
 HOUR = 3_600_000_000
 GAP = 4
 """Empty places between conversations in a line of turns: as many as the farthest neighbor is away."""
@@ -56,6 +60,7 @@ class DocumentView:
         self.any_turn: bool = bool(self.turn.any())
         self.mixed: bool = self.any_turn and bool((self.counted & ~self.turn).any())
         """Whether there are turns and other texts."""
+        self._typical: tuple[float, float] | None = None
         self._line_up(table)
         if table.vectors.size and self.any_turn:
             table.embed_contexts(self.line, self.position)
@@ -67,6 +72,25 @@ class DocumentView:
         newest = table.created.values[self.alive].max(initial=0)
         ages = np.log1p(np.maximum(newest - table.created.values, 0) / HOUR)
         self.recency: Floats = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
+
+    def typical_cosine(self, table: DocumentTable) -> tuple[float, float]:
+        """Return the mean and the standard deviation of the cosines of unrelated texts, as this embedder has them."""
+        if self._typical is None:
+            known = self.counted & (table.length.values > 0) & (table.rows_of(np.arange(len(table))) != NONE)
+            documents = np.flatnonzero(known)
+            # The same texts whatever the order in which they were indexed, each once.
+            digests = table.digest.values[documents]
+            if len(digests) > 8 * SAMPLE:
+                some = np.argpartition(digests, 8 * SAMPLE)[: 8 * SAMPLE]
+                documents, digests = documents[some], digests[some]
+            units = table.units(documents[np.unique(digests, return_index=True)[1][:SAMPLE]])
+            cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+            # Few texts tell little, and candidates of a search are related.
+            share = len(units) / (len(units) + 3) if len(cosines) and not table.sparse else 0.0
+            found = (float(cosines.mean()), float(cosines.std())) if share else TYPICAL
+            mean, spread = (share * x + (1 - share) * typical for x, typical in zip(found, TYPICAL, strict=True))
+            self._typical = (mean, max(spread, 0.01))
+        return self._typical
 
     def around(self, values: Floats, kernel: Floats) -> Floats:
         """Return the sum of each turn's value and its neighbors', weighted by a kernel; other documents' own values."""

@@ -51,6 +51,8 @@ class Keywords(Struct):
     """BM25 of each document with its neighbors, from 0 to 1; None if no visible document matches."""
     sessions: Floats | None = None
     """BM25 of each document's session, from 0 to 1; None if sessions do not differ from documents."""
+    weight: float = 0.0
+    """Total weight of the words."""
 
 
 def match_keywords(
@@ -86,7 +88,8 @@ def match_keywords(
     if best <= 0:
         return Keywords(np.zeros(count, dtype=np.float32))
     # With nothing but names to look for, these are the words.
-    share = np.minimum(covered / (ideal or best_of(covered, None)), 1).astype(np.float32)
+    weight = ideal or best_of(covered, None)
+    share = np.minimum(covered / weight, 1).astype(np.float32)
     by_document = None
     if shared:
         by_document = by_session.astype(np.float32)[table.session.values]
@@ -96,7 +99,7 @@ def match_keywords(
     if by_document is not None and view.mixed:
         # A text that is no turn is a session of its own.
         by_document = np.where(view.turn, by_document, lexical)
-    return Keywords(share, lexical, by_document)
+    return Keywords(share, lexical, by_document, weight)
 
 
 def _session_scores(

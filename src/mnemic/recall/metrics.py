@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..records import Value
 from ..telemetry.calls import count
 
-GOOD = 0.3
+GOOD = 0.5
 """Score from which the best hit counts as an answer."""
 HOUR = 3600
 KEPT_HOURS = 24 * 14

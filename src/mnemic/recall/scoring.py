@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from math import exp
+from math import exp, log1p
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,23 +84,42 @@ def weights_for(view: DocumentView, trust: float) -> Weights:
     return Weights(**found | {name: trust * found[name] for name in ("dense", "context")})
 
 
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What tells a question with an answer from one without."""
+
+    coverage: float
+    """Largest weighted share of the question's words in one document, from 0 to 1."""
+    agreement: float
+    """How far the signals agree on one document: without an answer, the best by words is seldom best by vectors."""
+    information: float
+    """Logarithm of the weight of these words: frequent ones are shared by chance."""
+    closeness: float
+    """Similarity of the closest vector, in standard deviations above that of unrelated ones; 0 without vectors."""
+    size: float
+    """Logarithm of the number of documents: among many, some match by chance."""
+
+
 class Certainty(Struct, frozen=True, kw_only=True):
-    """Probability that there is an answer: a logistic function of the evidence in the best documents."""
+    """Probability that there is an answer: a logistic function of the evidence."""
 
     base: float
     coverage: float
     agreement: float
+    information: float
     closeness: float = 0.0
+    size: float
 
-    def probability(self, coverage: float, agreement: float, closeness: float) -> float:
+    def probability(self, evidence: Evidence) -> float:
         """Return the probability that there is an answer."""
-        evidence = self.coverage * coverage + self.agreement * agreement + self.closeness * closeness
-        return 1 / (1 + exp(-self.base - evidence))
+        total = self.base + sum(getattr(self, name) * value for name, value in asdict(evidence).items())
+        return 1 / (1 + exp(-total))
 
 
-MEANING = Certainty(base=-12.9, coverage=3.8, agreement=7.1, closeness=9.4)
-WORDS = Certainty(base=-8.0, coverage=5.0, agreement=6.0)
-"""With vectors, fitted to LoCoMo (`python -m benchmarks.unanswered FILE`); without, set by hand."""
+MEANING = Certainty(base=-10.7, coverage=2.3, agreement=8.8, information=1.9, closeness=0.38, size=-0.53)
+WORDS = Certainty(base=-5.4, coverage=2.9, agreement=3.6, information=1.85, size=-0.51)
+"""With vectors and without, fitted to LoCoMo (`python -m benchmarks.unanswered FILE`)."""
+LARGE = 10_000
+"""Number of documents that is assumed where only candidates are known."""
 
 
 class Ranking(Struct):
@@ -110,8 +129,7 @@ class Ranking(Struct):
     parts: dict[str, Floats]
     scale: float
     exact: bool
-    evidence: tuple[float, float, float]
-    """Evidence for an answer: coverage, agreement and closeness, the inputs of `Certainty`."""
+    evidence: Evidence
 
 
 class Signals(Struct):
@@ -123,8 +141,12 @@ class Signals(Struct):
     """Which documents match the question by a word or by their own vector."""
     coverage: float
     """Largest weighted share of the question's words in one document, from 0 to 1."""
+    information: float
+    """Largest weight of the question's words in one document."""
     closeness: float | None
-    """Cosine of the closest document; None without vectors."""
+    """Similarity of the closest document, as in `Evidence`; None without vectors."""
+    documents: int
+    """Number of documents."""
     exact: bool
     """Whether all vectors were compared."""
 
@@ -169,7 +191,7 @@ def rank(
     # The best hit gets the probability that there is an answer; the others proportionally less.
     evidence = _evidence(found, parts, visible, best)
     certainty = WORDS if found.closeness is None else MEANING
-    scale = certainty.probability(*evidence) / best if best > 0 else 0.0
+    scale = certainty.probability(evidence) / best if best > 0 else 0.0
     if scale:
         scores *= np.float32(scale)
     else:
@@ -177,16 +199,15 @@ def rank(
     return Ranking(scores, parts, scale, found.exact, evidence)
 
 
-def _evidence(
-    found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float
-) -> tuple[float, float, float]:
-    """Return the evidence for an answer: coverage, agreement and closeness.
-
-    One document has the question's words or is close to it, and the signals agree on it: without an answer, the
-    best by words is seldom the best by vectors.
-    """
+def _evidence(found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float) -> Evidence:
     most = sum(max(best_of(parts[name], visible), 0.0) for name in CONTENT if name in parts)
-    return found.coverage, min(best / most, 2.0) if most > 0 else 0.0, found.closeness or 0.0
+    return Evidence(
+        coverage=found.coverage,
+        agreement=min(best / most, 2.0) if most > 0 else 0.0,
+        information=log1p(found.information),
+        closeness=found.closeness or 0.0,
+        size=log1p(found.documents),
+    )
 
 
 def signals(
@@ -221,7 +242,8 @@ def signals(
         found["dense"] = np.float32(weights.dense) * close.alone + np.float32(weights.context) * close.around
         matching |= close.related
         by_neighbors = (by_neighbors | close.related_around) & ~close.unrelated
-        closeness, exact = close.best, close.exact
+        mean, spread = view.typical_cosine(table)
+        closeness, exact = (close.best - mean) / spread, close.exact
     flags = table.flags.values
     wanted = question.wants_time * int(TextFlags.TIME) | question.wants_number * int(TextFlags.NUMBER)
     matching |= by_neighbors & ((table.length.values >= INFORMATIVE) | ((flags & wanted) > 0))
@@ -247,7 +269,9 @@ def signals(
     if graph is not None:
         matching |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
-    return Signals(found, matching, best_of(words.covered, visible), closeness, exact)
+    coverage = best_of(words.covered, visible)
+    documents = max(view.documents, LARGE) if table.sparse else view.documents
+    return Signals(found, matching, coverage, coverage * words.weight, closeness, documents, exact)
 
 
 def _dense(

@@ -27,7 +27,7 @@ LENGTH = 40.0
 """Number of terms up to which a longer turn is more likely to be informative."""
 WORDS_PER_PAIR = 0.25
 """Terms of other languages that say as much as a pair of characters of a language without spaces."""
-SAMPLE = 64
+SAMPLE = 512
 """How many texts are compared with one another to see how similar unrelated ones are."""
 TYPICAL = (0.1, 0.1)
 """Mean and standard deviation of the cosines of unrelated texts, where nothing better is known."""
@@ -80,13 +80,14 @@ class DocumentView:
             documents = np.flatnonzero(known)
             # The same texts whatever the order in which they were indexed, each once.
             digests = table.digest.values[documents]
-            if len(digests) > 8 * SAMPLE:
-                some = np.argpartition(digests, 8 * SAMPLE)[: 8 * SAMPLE]
+            if len(digests) > SAMPLE:
+                some = np.argpartition(digests, SAMPLE)[:SAMPLE]
                 documents, digests = documents[some], digests[some]
-            units = table.units(documents[np.unique(digests, return_index=True)[1][:SAMPLE]])
-            cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+            units = table.units(documents[np.unique(digests, return_index=True)[1]])
+            apart = range(1, min(len(units), 5))
+            cosines = np.array([np.einsum("ij,ij->i", units, np.roll(units, step, axis=0)) for step in apart])
             # Few texts tell little, and candidates of a search are related.
-            share = len(units) / (len(units) + 3) if len(cosines) and not table.sparse else 0.0
+            share = len(units) / (len(units) + 3) if cosines.size and not table.sparse else 0.0
             found = (float(cosines.mean()), float(cosines.std())) if share else TYPICAL
             mean, spread = (share * x + (1 - share) * typical for x, typical in zip(found, TYPICAL, strict=True))
             self._typical = (mean, max(spread, 0.01))

@@ -85,7 +85,7 @@ def weights_for(view: DocumentView, trust: float) -> Weights:
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """What tells a question with an answer from one without."""
+    """Evidence that a scope answers a question."""
 
     coverage: float
     """Largest weighted share of the question's words in one document, from 0 to 1."""

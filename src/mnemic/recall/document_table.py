@@ -60,7 +60,7 @@ class DocumentTable:
         self.last: list[int] = []
         """Last turn of each stream."""
         self.last_seq: list[int] = []
-        self.relinked = False
+        self.relinked: bool = False
         """Whether turns of a stream were indexed in another order than that of their seqs."""
         self.sessions: dict[tuple[str, int], int] = {}
         """Numbers of sessions, by path and stretch."""

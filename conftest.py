@@ -4,6 +4,7 @@ import pytest
 
 import layered
 import waiting
+from attack import ROUNDS
 from mnemic.testing import Target
 from servers.stores import INDEXES, STORES
 
@@ -28,6 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items
         if not ("longest_scope_path" in item.name and "confined+" in item.name)
         and not ("-moto-" in item.name and item.path.name in READS)
+        and not (ROUNDS == 1 and item.get_closest_marker("soak"))
     ]
 
 

@@ -8,7 +8,8 @@ import pytest
 
 ROUNDS = int(os.environ.get("MNEMIC_ATTACK_ROUNDS", "1"))
 """How many times as much is tried as in every run of the tests."""
-soak_only = pytest.mark.skipif(ROUNDS == 1, reason="it compares times, which depend on what else runs: make soak")
+soak_only = pytest.mark.soak
+"""Marks tests that compare times, which depend on what else runs: they are part of `make soak` alone."""
 FIRST_SEED = int(os.environ.get("MNEMIC_ATTACK_SEED", "0"))
 """The first seed: a failure names its own, with which it is tried again."""
 

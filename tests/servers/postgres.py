@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -111,6 +112,8 @@ def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
     with closing(_connect(primary.url())) as connection:
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         connection.execute("SELECT pg_reload_conf()")
+        while connection.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state <> 'async'").fetchone() is None:
+            time.sleep(0.02)
     try:
         yield primary, replica
     finally:

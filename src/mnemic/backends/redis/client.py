@@ -31,6 +31,8 @@ Command = tuple[Any, ...]
 
 RETRIES = 4
 """How often a call is retried if the server cannot be reached or is not ready."""
+GREETING_SECONDS = 0.1
+"""How long to wait for what a server says to a connection that it closes."""
 LARGEST = 256 * 1024 * 1024
 """Maximum size of a request; a server disconnects a client that sends a gigabyte."""
 
@@ -46,7 +48,25 @@ class Connection(driver.Connection):
 
     async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
         with _before_sending():
-            await super().connect_check_health(check_health=False, retry_socket_connect=retry_socket_connect)
+            try:
+                await super().connect_check_health(check_health=False, retry_socket_connect=retry_socket_connect)
+            except exceptions.ConnectionError as error:
+                if reason := await self._reason():
+                    raise exceptions.ConnectionError(reason) from error
+                raise
+
+    async def _reason(self) -> str:
+        """Return why a server closes new connections: it says so at once, but that is lost if a command was sent."""
+        try:
+            async with asyncio.timeout(GREETING_SECONDS):
+                reader, writer = await asyncio.open_connection(self.host, self.port)
+                try:
+                    line = await reader.readline()
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return ""
+        return line[1:].decode(errors="replace").strip() if line.startswith(b"-") else ""
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         if check_health:  # the commands of the handshake are sent without

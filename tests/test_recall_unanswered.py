@@ -12,6 +12,7 @@ from benchmarks.unanswered import area, exchanged, measure
 
 import mnemic
 from mnemic.models.static import StaticEmbedder
+from mnemic.recall import document_view
 from mnemic.recallset import read_recall_set
 
 LOCOMO = Path(__file__).parents[2] / "shared" / "recall" / "locomo.jsonl"
@@ -90,3 +91,24 @@ def test_questions_of_another_conversation_score_lower() -> None:
 def test_names_are_exchanged_whole() -> None:
     assert exchanged("Did Ana meet Bo's Anabel?", ["Ana", "Bo"], ["Bo", "Cy"]) == "Did Bo meet Cy's Anabel?"
     assert exchanged("nobody", [], []) == "nobody"
+
+
+def test_a_growing_scope_scores_as_one_that_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_view, "SAMPLE", 8)
+    compared: list[int] = []
+    compare = document_view._typical_cosine
+
+    def counting(units: Any, *, related: bool) -> tuple[float, float]:
+        compared.append(len(units))
+        return compare(units, related=related)
+
+    monkeypatch.setattr(document_view, "_typical_cosine", counting)
+    with mnemic.open("memory://growing") as growing:
+        alice = growing.scope("alice")
+        for n, (role, text) in enumerate(TALK * 3):
+            alice.session("talk").add({"role": role, "content": f"{text} {n}"})
+            grown = alice.recall(ANSWERED[0])
+        assert len(compared) < len(TALK) * 3
+        with mnemic.open("memory://growing") as at_once:
+            read = at_once.scope("alice").recall(ANSWERED[0])
+    assert [(hit.id, hit.score) for hit in read] == [(hit.id, hit.score) for hit in grown]

@@ -62,6 +62,8 @@ class DocumentTable:
         self.last_seq: list[int] = []
         self.relinked: bool = False
         """Whether turns of a stream were indexed in another order than that of their seqs."""
+        self.typical: tuple[NDArray[np.uint64], tuple[float, float]] | None = None
+        """Digests of the texts whose vectors were compared last, and the mean and deviation of their cosines."""
         self.sessions: dict[tuple[str, int], int] = {}
         """Numbers of sessions, by path and stretch."""
         self.session_count: int = 0

@@ -83,14 +83,11 @@ class DocumentView:
             if len(digests) > SAMPLE:
                 some = np.argpartition(digests, SAMPLE)[:SAMPLE]
                 documents, digests = documents[some], digests[some]
-            units = table.units(documents[np.unique(digests, return_index=True)[1]])
-            apart = range(1, min(len(units), 5))
-            cosines = np.array([np.einsum("ij,ij->i", units, np.roll(units, step, axis=0)) for step in apart])
-            # Few texts tell little, and candidates of a search are related.
-            share = len(units) / (len(units) + 3) if cosines.size and not table.sparse else 0.0
-            found = (float(cosines.mean()), float(cosines.std())) if share else TYPICAL
-            mean, spread = (share * x + (1 - share) * typical for x, typical in zip(found, TYPICAL, strict=True))
-            self._typical = (mean, max(spread, 0.01))
+            digests, first = np.unique(digests, return_index=True)
+            # A new text is seldom one of them.
+            if table.typical is None or not np.array_equal(table.typical[0], digests):
+                table.typical = (digests, _typical_cosine(table.units(documents[first]), related=table.sparse))
+            self._typical = table.typical[1]
         return self._typical
 
     def around(self, values: Floats, kernel: Floats) -> Floats:
@@ -177,6 +174,17 @@ class DocumentView:
         sessions = table.session.values[named]
         pairs = np.unique(sessions.astype(np.int64) * len(table.speakers) + table.speaker.values[named])
         return float(np.bincount(pairs // len(table.speakers), minlength=table.session_count)[sessions].mean())
+
+
+def _typical_cosine(units: Floats, *, related: bool) -> tuple[float, float]:
+    """Return the mean and the standard deviation of the cosines of vectors, unless their texts are `related`."""
+    apart = range(1, min(len(units), 5))
+    cosines = np.array([np.einsum("ij,ij->i", units, np.roll(units, step, axis=0)) for step in apart])
+    # Few texts tell little, and candidates of a search are related.
+    share = len(units) / (len(units) + 3) if cosines.size and not related else 0.0
+    found = (float(cosines.mean()), float(cosines.std())) if share else TYPICAL
+    mean, spread = (share * x + (1 - share) * typical for x, typical in zip(found, TYPICAL, strict=True))
+    return mean, max(spread, 0.01)
 
 
 def rarity(documents: int, holding: int) -> float:

@@ -173,6 +173,7 @@ MINE: dict[str, tuple[Op, ...]] = {
     "limit": (_note("d", "mine"), Limit(SCOPE, NOTE, 3, evict=(("a",), ("b",), ("c",)))),
     "purge": (Purge(SCOPE, NOTE),),
     "drop": (Purge(SCOPE, NOTE, drop=True), _note("a", "mine")),
+    "purges": (Purge(SCOPE, NOTE, keep=("a", "b")), Purge(SCOPE, NOTE, keep=("a",))),
 }
 OTHERS: dict[str, tuple[Op, ...]] = {
     "puts it": (_note("a", "other"),),

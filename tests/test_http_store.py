@@ -781,7 +781,7 @@ def test_every_call_that_goes_on_is_one_of_the_api() -> None:
     "command", [["ping"], ["remember", "acme", "text"], ["ls"], ["export", "-"], ["migrate"], ["stats"]], ids=" ".join
 )
 def test_commands_ignore_that_failures_should_look_empty(command: list[str]) -> None:
-    done = CliRunner().invoke(main, [*command, "--store", "http://127.0.0.1:9/?timeout=0.2&on_failure=empty"])
+    done = CliRunner().invoke(main, [*command, "--store", "http://127.0.0.1:9/?timeout=5&on_failure=empty"])
     assert done.exit_code == 1
     assert "on_failure" not in done.output
     assert "cannot be reached" in done.output

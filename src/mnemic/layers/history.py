@@ -172,7 +172,8 @@ class _KeepingWrite:
             if kind not in VERSIONED_KINDS or not _may_lose(op):
                 continue
             if isinstance(op, Purge):
-                self._purged[n] = await self._copy(op, None)
+                if all(place_of(self._write.ops[known])[1] != kind for known in self._purged):
+                    self._purged[n] = await self._copy(op, None)
             elif key is not None:
                 refs[Ref(scope, kind, key)] = None
         await self._read(list(refs))
@@ -226,7 +227,7 @@ class _KeepingWrite:
         found = _Purged(stream, f"{self._id}.{op.kind}", copied=copied)
         if stream is None or not stream.count:
             return found
-        keep = () if op.drop else set(op.keep)
+        keep = self._kept_by_purges(kind=op.kind)
         records = Scan(
             scope=op.scope,
             kinds=(op.kind,),
@@ -243,6 +244,11 @@ class _KeepingWrite:
             if page.cursor is None:
                 return found
             records = replace(records, cursor=page.cursor)
+
+    def _kept_by_purges(self, kind: str) -> set[str]:
+        """Return the keys that all purges of a kind keep."""
+        purges = [op for op in self._write.ops if isinstance(op, Purge) and op.kind == kind and _may_lose(op)]
+        return set.intersection(*[set() if op.drop else set(op.keep) for op in purges])
 
     async def _choose(self, error: LimitError) -> bool:
         """Choose what to evict so that the totals of the error are met; return False if the error is final."""
@@ -281,7 +287,7 @@ class _KeepingWrite:
     def _weights_before(self, n: int, limit: Limit) -> dict[str, int | None]:
         """Return the weights of the records that the operations before a limit put, None for those removed."""
         weights: dict[str, int | None] = {}
-        for before, op in enumerate(self._write.ops[:n]):
+        for op in self._write.ops[:n]:
             _, kind, key = place_of(op)
             if kind != limit.kind:
                 continue
@@ -289,7 +295,7 @@ class _KeepingWrite:
                 weights[op.record.key] = op.record.weight
             elif isinstance(op, Delete) and key is not None:
                 weights[key] = None
-            elif isinstance(op, Purge) and before in self._purged:
+            elif isinstance(op, Purge) and _may_lose(op):
                 candidates = {key for group in limit.evict for key in group} | weights.keys()
                 weights |= dict.fromkeys(candidates - set(() if op.drop else op.keep))
         return weights
@@ -326,16 +332,11 @@ class _KeepingWrite:
                     before += [Expect(scope, kind, found.version, ref.key) for ref, found in stored.items() if found]
                 evicted += leaving
                 there |= dict.fromkeys(leaving, False)
-            elif n in self._purged and isinstance(op, Purge):
-                known = self._purged[n]
-                before.append(Expect(scope, kind, known.version))
-                if known.stream is not None and (known.copied or known.records or known.stream.settings):
-                    after.append(
-                        purge_record(
-                            known.id, known.stream, by=self._by, now=self._now(), keep=self._within(known.stream)
-                        )
-                    )
-                    after += [self._version(record, removed=True, purge=known.id) for record in known.records]
+            elif isinstance(op, Purge) and _may_lose(op):
+                known = self._purged.get(n)  # the first of its kind stands for all
+                if known is not None:
+                    before.append(Expect(scope, kind, known.version))
+                    after += self._purge_versions(known)
                 kept = set(() if op.drop else op.keep)
                 emptied[kind] = emptied.get(kind, kept) & kept
                 there |= {ref: False for ref in there if ref.kind == kind and ref.key not in kept}
@@ -348,6 +349,14 @@ class _KeepingWrite:
         # If others have removed some meanwhile, the limit evicts less than was chosen.
         after += [Expect(ref.scope, ref.kind, 0, ref.key) for ref in dict.fromkeys(evicted) if not there[ref]]
         return before, ops, after
+
+    def _purge_versions(self, known: _Purged) -> list[Op]:
+        """Return the operations that keep a stream that is purged and its records, as far as these are not copied."""
+        stream = known.stream
+        if stream is None or not (known.copied or known.records or stream.settings):
+            return []
+        purge = purge_record(known.id, stream, by=self._by, now=self._now(), keep=self._within(stream))
+        return [purge, *[self._version(record, removed=True, purge=known.id) for record in known.records]]
 
     def _version(self, record: Record, *, removed: bool, purge: str | None = None) -> Put:
         keep = self._ttls.get(record.kind, self._keep)

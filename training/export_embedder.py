@@ -1,9 +1,9 @@
-"""Writes the conversation embedder as an ONNX file with eight-bit weights, for ONNX Runtime.
+"""Writes the conversation embedder: an ONNX file with eight-bit weights, for ONNX Runtime, and its tokenizer.
 
-usage: export_embedder.py WEIGHTS.safetensors OUT.onnx
+usage: export_embedder.py TEACHER WEIGHTS.safetensors FOLDER
 
-Needs onnx. The graph is built here, from operators that ONNX Runtime runs as one step each, so a text takes less than
-half of the time that an exported graph takes. Matrices have a scale for each column, and seven bits of the eight: with
+Needs onnx and tokenizers. The graph is built here, from operators that ONNX Runtime runs as one step each, so a text
+takes less than half of the time that an exported graph takes. Matrices have a scale for each column, and seven bits of the eight: with
 all eight, sums of two products overflow on processors without VNNI. A text must run alone: its activations are scaled
 by their largest, so another text in the batch would change its vector.
 """
@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 HEADS = 12
 LARGEST = 63
@@ -128,5 +129,22 @@ def build(weights: dict[str, Array]) -> onnx.ModelProto:
     )
 
 
+def tokenizer(vocabulary: dict[str, int]) -> Tokenizer:
+    """Return a tokenizer for these pieces, without the rest of the teacher's: "[SEP]" in a text is text."""
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
+    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return made
+
+
+def main(teacher: str, weights: str, folder: str) -> None:
+    """Write both files."""
+    pieces = Tokenizer.from_file(f"{teacher}/tokenizer.json").get_vocab()
+    tokenizer(pieces).save(f"{folder}/tokenizer.json", pretty=True)
+    onnx.save(build(load_file(weights)), f"{folder}/model.onnx")
+
+
 if __name__ == "__main__":
-    onnx.save(build(load_file(sys.argv[1])), sys.argv[2])
+    main(*sys.argv[1:])

@@ -162,7 +162,7 @@ _BEGIN, _END = 101, 102
 _PACKAGE = "mnemic_conversation_embedder"
 # Other files would give other vectors under the same id, hence the digests.
 _MODEL = ("model.onnx", "f470aabc325c20f2285fdf1fe022af792c6f6e655333a77d6bcace8d89ced882")
-_TOKENIZER = ("tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037")
+_TOKENIZER = ("tokenizer.json", "46f730a3e05e478bccfd861a2c7f9260794837d56cbf1245a338850bbb404aec")
 
 
 class TransformerEmbedder:

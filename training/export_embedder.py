@@ -3,9 +3,9 @@
 usage: export_embedder.py TEACHER WEIGHTS.safetensors FOLDER
 
 Needs onnx and tokenizers. The graph is built here, from operators that ONNX Runtime runs as one step each, so a text
-takes less than half of the time that an exported graph takes. Matrices have a scale for each column, and seven bits of the eight: with
-all eight, sums of two products overflow on processors without VNNI. A text must run alone: its activations are scaled
-by their largest, so another text in the batch would change its vector.
+takes less than half of the time that an exported graph takes. Matrices have a scale for each column, and seven bits of
+the eight: with all eight, sums of two products overflow on processors without VNNI. A text must run alone: its
+activations are scaled by their largest, so another text in the batch would change its vector.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ REPAIRED_AT_ONCE = 256
 """How many missing vectors are computed at once."""
 TEXTS_AT_ONCE = 1000
 """How many texts are read at once to compute their entries."""
+MAX_MARKERS = 100
+"""How many change markers an index remembers."""
 BUFFERED = 256
 """How many entries, and uses, are buffered before they are written."""
 FEW = 8
@@ -139,6 +141,8 @@ class IndexCache:
         if marker is None or index.markers.get(observer) != marker:
             await self._update_all(index, scope, builder)
             if marker is not None:
+                if len(index.markers) >= MAX_MARKERS:  # threads come and go, each with its connection
+                    index.markers.clear()
                 index.markers[observer] = marker
         if index.table.without_vectors and builder.embedder is not None:
             await self._add_vectors(index, builder, seconds)

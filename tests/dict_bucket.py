@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from itertools import count
 
-from mnemic.backends.s3.client import Bucket, Found, Listed, UnchangedError
+from mnemic.backends.s3.client import Bucket, ListedObject, StoredObject, UnchangedError
 from mnemic.errors import StoreUnavailableError
 
 
@@ -35,7 +35,7 @@ class DictBucket(Bucket):
         """Return the names that hold some text."""
         return sorted(key for key in self.objects if part in key)
 
-    async def get(self, key: str, *, unless: str | None = None) -> Found | None:
+    async def get(self, key: str, *, unless: str | None = None) -> StoredObject | None:
         self.requests["get"] += 1
         if key not in self.objects:
             return None
@@ -43,7 +43,7 @@ class DictBucket(Bucket):
         if etag == unless:
             self.requests["unchanged"] += 1
             raise UnchangedError
-        return Found(data, etag)
+        return StoredObject(data, etag)
 
     async def put_unique(self, key: str, data: bytes) -> None:
         assert key not in self.objects
@@ -76,12 +76,12 @@ class DictBucket(Bucket):
         self.objects.pop(key, None)
         return True
 
-    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
+    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[ListedObject, None]:
         self.requests["list"] += 1
         for key in sorted(self.objects, key=str.encode):
             if key.startswith(prefix) and key > after and key in self.objects:
                 data, etag, modified = self.objects[key]
-                yield Listed(key, etag, modified, len(data))
+                yield ListedObject(key, etag, modified, len(data))
 
     async def now(self) -> datetime:
         return self.time

@@ -33,7 +33,7 @@ class DictEngine:
     def __init__(self) -> None:
         self.stored: dict[StreamName, StoredStream] = {}
 
-    def lane(self, scope: str) -> str:
+    def commit_group(self, scope: str) -> str:
         return scope
 
     async def load(self, needs: Needs) -> Loaded:

@@ -47,7 +47,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Give this answer to every request, HTTP or of one piece, and pass none on."""
+    """Give this answer to every request, of HTTP, Redis or one piece, and pass none on."""
 
     answer: bytes
 
@@ -188,9 +188,8 @@ class FaultyProxy:
                         return
                     if isinstance(mode, Refuse):
                         refused += data
-                        if _is_whole(refused):
-                            client.sendall(mode.answer)
-                            refused = b""
+                        requests, refused = _whole_requests(refused)
+                        client.sendall(mode.answer * requests)
                         continue
                     if (
                         isinstance(mode, Cut)
@@ -246,15 +245,31 @@ def http_answer(status: int, body: bytes = b"", *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-def _is_whole(request: bytes) -> bool:
-    """Return whether this is a whole request; every one that is not HTTP is."""
-    head, end, body = request.partition(b"\r\n\r\n")
-    if b" HTTP/1.1\r\n" not in request:
-        return True
-    if b"100-continue" in head.lower():
-        return bool(end)
+def _whole_requests(data: bytes) -> tuple[int, bytes]:
+    """Return how many requests of HTTP or Redis have come whole, and the rest; other data are one request."""
+    if data.startswith(b"*"):
+        count = 0
+        while (end := _end_of_command(data)) is not None:
+            count, data = count + 1, data[end:]
+        return count, data
+    head, blank, body = data.partition(b"\r\n\r\n")
+    if b" HTTP/1.1\r\n" not in data:
+        return 1, b""
     sizes = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-    return bool(end) and len(body) >= int(sizes[0] if sizes else 0)
+    whole = bool(blank) and (b"100-continue" in head.lower() or len(body) >= int(sizes[0] if sizes else 0))
+    return (1, b"") if whole else (0, data)
+
+
+def _end_of_command(data: bytes) -> int | None:
+    """Return where the first command of Redis ends, or None if a part of it is missing."""
+    if (position := data.find(b"\r\n")) < 0:
+        return None
+    arguments, position = int(data[1:position]), position + 2
+    for _ in range(arguments):
+        if (end := data.find(b"\r\n", position)) < 0:
+            return None
+        position = end + 2 + int(data[position + 1 : end]) + 2
+    return position if position <= len(data) else None
 
 
 def _shut(one: socket.socket) -> None:

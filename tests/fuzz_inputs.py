@@ -23,25 +23,24 @@ from fuzz_stored import RECORD
 from fuzzing import each, in_file, target, text, value
 from mnemic import ScopePath
 from mnemic.backends.http import problems
-from mnemic.backends.postgres.opening import Options
+from mnemic.backends.postgres.opening import PostgresOptions
 from mnemic.backends.redis.opening import connect
 from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.cli.options import _metadata
 from mnemic.cli.param_types import DURATION, SCOPE, STORE, TIME
-from mnemic.clients.hooks import Event, Transcript
-from mnemic.clients.json_text import JsonText
-from mnemic.clients.toml_text import parse, remove_table, set_table
+from mnemic.clients.config_edit import JsonText, parse_toml, remove_table, set_table
+from mnemic.clients.hooks import HookInput, Transcript
 from mnemic.features.certificate import ErasureCertificate, verify_certificate
 from mnemic.formats import from_anthropic, from_openai, to_anthropic, to_openai
 from mnemic.images import image_info, split_data_url
 from mnemic.mcp import stdio
 from mnemic.mcp.graph_file import GraphFile
+from mnemic.mem0.filters import Filters
 from mnemic.recallset import read_recall_set
+from mnemic.server.api_keys import parse_key
 from mnemic.server.app import build_app
-from mnemic.server.keys import parse_key
-from mnemic.server.mem0.filters import Filters
+from mnemic.server.jwt_tokens import TokenError, TokenVerifier, check_template, fill_template, parse_jwks
 from mnemic.server.settings import Settings, load
-from mnemic.server.tokens import TokenError, TokenVerifier, check_template, fill_template, parse_jwks
 from mnemic.signing import SigningKey
 from mnemic.store import newest
 from mnemic.store.matching import from_cursor, to_cursor
@@ -83,7 +82,7 @@ def _url(data: bytes) -> None:
         case "sqlite":
             SqliteFile(url)
         case "postgresql":
-            Options.of(url)
+            PostgresOptions.of(url)
         case "redis" | "redis+cluster":
             connect(url)
         case _:
@@ -130,6 +129,18 @@ _FILES: dict[str, list[object]] = {
     "chatgpt": [_CHATGPT],
     "claude": [_CLAUDE],
     "claude-code": [_CODE],
+    "fence": [
+        {
+            "Item": {
+                "PK": {"S": "a"},
+                "SK": {"S": "None#s#2024-01-01T00:00:00+00:00"},
+                "Role": {"S": "user"},
+                "Message": {"M": {"type": {"S": "text"}, "text": {"S": "Hi"}}},
+            }
+        }
+    ],
+    "marsys": [{"memory_type": "managed_conversation", "messages": OPENAI, "timestamp": 1.5}],
+    "opper": [{"key": "diet", "value": "tea"}],
     "langchain": [[{"type": "human", "data": {"content": "Hi"}}]],
     "letta": [
         {
@@ -200,9 +211,9 @@ def _json_text(data: bytes) -> None:
 
 @target("TOML settings of clients", "[mcp_servers.a]\ncommand = 'b'\n[mcp_servers.mnemic]\nargs = []\n")
 def _toml_text(data: bytes) -> None:
-    parse(text(data))
+    parse_toml(text(data))
     written = set_table(text(data), ("mcp_servers", "mnemic"), {"command": "x", "args": ["y"]})
-    parse(remove_table(written, ("mcp_servers", "mnemic")))
+    parse_toml(remove_table(written, ("mcp_servers", "mnemic")))
 
 
 # ------------------------------------------------------------ what callers send
@@ -244,7 +255,7 @@ def _mcp(data: bytes) -> None:
 def _hook(data: bytes) -> None:
     given = value(data)
     if isinstance(given, dict):
-        Event.of(given)
+        HookInput.of(given)
 
 
 @cache

@@ -79,7 +79,7 @@ def _s3(data: bytes) -> None:
     each(lambda: s3.read_object(s3.Manifest, data, "it"), lambda: s3.read_object(s3.SegmentRecords, data, "it"))
 
 
-_EVENT = agentcore.encode_event(agentcore.Event(agentcore.FORMAT, "acme", 1), [RECORD], [RECORD])
+_EVENT = agentcore.encode_event(agentcore.SessionEvent(agentcore.FORMAT, "acme", 1), [RECORD], [RECORD])
 
 
 @target("event of AgentCore", _EVENT[-1]["blob"])

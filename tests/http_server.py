@@ -14,8 +14,8 @@ import httpx
 import uvicorn
 
 import mnemic
+from mnemic.server.api_keys import ApiKeys
 from mnemic.server.app import build_app
-from mnemic.server.keys import ApiKeys
 from mnemic.server.settings import Settings
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from mnemic.backends.postgres.opening import Options, migrate_database
+from mnemic.backends.postgres.opening import PostgresOptions, migrate_database
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.store.registry import StoreURL
@@ -36,7 +36,7 @@ def migrate(url: StoreURL, target: str, fatal: int) -> None:
     if url.scheme == "sqlite":
         SqliteFile(url).migrate(target)
     else:
-        migrate_database(Options.of(url), target)
+        migrate_database(PostgresOptions.of(url), target)
 
 
 def main(url: str, scripts: str, target: str) -> None:

@@ -31,7 +31,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 
 
 def engine_on(bucket: client.Bucket) -> store.S3Engine:
-    return store.S3Engine(bucket, codec.Keys("p"))
+    return store.S3Engine(bucket, codec.ObjectKeys("p"))
 
 
 def open_on(bucket: client.Bucket) -> KeyValueStore:
@@ -56,7 +56,7 @@ def contents(bucket: DictBucket) -> bytes:
 
 def audit(bucket: DictBucket) -> None:
     """Check that the bucket contains exactly the objects that manifests name, and each record once."""
-    keys = codec.Keys("p")
+    keys = codec.ObjectKeys("p")
     used = set()
     for key in bucket.keys("p/manifests/"):
         manifest = codec.read_object(codec.Manifest, bucket.objects[key][0], key)

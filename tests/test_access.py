@@ -18,8 +18,8 @@ from mnemic.errors import InvalidValueError
 from mnemic.server import access, access_middleware, logins
 from mnemic.server.access import RIGHTS, Authenticator
 from mnemic.server.access_middleware import AccessMiddleware
+from mnemic.server.api_keys import ApiKeys, NewKey, parse_key
 from mnemic.server.app import build_app
-from mnemic.server.keys import ApiKeys, NewKey, parse_key
 from mnemic.server.serving import serve
 from mnemic.server.settings import Settings, load
 

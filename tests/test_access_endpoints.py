@@ -22,10 +22,10 @@ from msgspec import UNSET
 import mnemic
 from http_server import serving
 from mnemic.records import ScopePath
+from mnemic.server.api_keys import ApiKeys
 from mnemic.server.app import all_endpoints
 from mnemic.server.decoding import JSON_TYPE
 from mnemic.server.endpoint import Endpoint
-from mnemic.server.keys import ApiKeys
 from mnemic.server.mem0.endpoints import ID as MEM0_ID
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -22,10 +22,10 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from http_server import serving
 from mnemic.errors import InvalidValueError
 from mnemic.records import ScopePath
-from mnemic.server import tokens
+from mnemic.server import jwt_tokens
+from mnemic.server.jwt_tokens import check_template, fill_template, parse_jwks, rights_of
 from mnemic.server.serving import serve
 from mnemic.server.settings import Settings
-from mnemic.server.tokens import check_template, fill_template, parse_jwks, rights_of
 
 NOTES = "/api/v1/notes"
 STATS = "/api/v1/stats"
@@ -159,7 +159,7 @@ def test_public_keys_are_read_again_for_an_unknown_one_but_not_too_often(
     thread = Thread(target=issuer.serve_forever)
     thread.start()
     moment = [1000.0]
-    monkeypatch.setattr(tokens, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(jwt_tokens, "monotonic", lambda: moment[0])
     settings = Settings(
         jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks=f"http://127.0.0.1:{issuer.server_port}/jwks",
         jwt_scope="{sub}", jwt_rights_claim="scope",
@@ -175,16 +175,16 @@ def test_public_keys_are_read_again_for_an_unknown_one_but_not_too_often(
             served[0] = jwks(b=EC_KEY)
             new = token(EC_KEY, "b", "ES256")
             assert [status(new) for _ in range(5)] == [401] * 5  # it was just read
-            moment[0] += tokens.REFETCH_SECONDS + 1
+            moment[0] += jwt_tokens.REFETCH_SECONDS + 1
             assert (status(new), len(asked)) == (200, 2)
             assert [status(token(kid=f"x{n}")) for n in range(20)] == [401] * 20
             assert len(asked) == 2
-            moment[0] += tokens.VERIFIED_SECONDS + 1
+            moment[0] += jwt_tokens.VERIFIED_SECONDS + 1
             assert status(token()) == 401  # its public key is gone
             served[0] = ""
-            moment[0] += tokens.FRESH_SECONDS + 1
+            moment[0] += jwt_tokens.FRESH_SECONDS + 1
             assert status(new) == 200  # the issuer is down for a while
-            moment[0] += tokens.STALE_SECONDS
+            moment[0] += jwt_tokens.STALE_SECONDS
             assert status(new) == 503
     finally:
         issuer.shutdown()
@@ -219,7 +219,7 @@ def test_rights_of_claims() -> None:
     assert rights_of({"r": ["read", "erase"]}, "r") == {"read", "erase"}
     assert rights_of({"scp": "email mnemic:admin read"}, "scp") == {"admin"}
     for given in (None, "", [], "reed", ["read", 3], {"read": 1}, "read everything"):
-        with pytest.raises(tokens.TokenError):
+        with pytest.raises(jwt_tokens.TokenError):
             rights_of({"r": given}, "r")
 
 

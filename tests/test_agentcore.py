@@ -21,7 +21,7 @@ from mnemic.backends import aws
 from mnemic.backends.agentcore import codec, scope_state
 from mnemic.backends.agentcore import store as store_module
 from mnemic.backends.agentcore.client import OURS, Item, MemoryClient
-from mnemic.backends.agentcore.codec import Place
+from mnemic.backends.agentcore.codec import ActorSession
 from mnemic.backends.agentcore.store import AgentCoreStore, open_store
 from mnemic.errors import (
     ConflictError,
@@ -44,7 +44,7 @@ from servers import aws as servers
 
 Result = TypeVar("Result")
 SCOPE = ScopePath("acme/alice/monday")
-PLACE = Place("acme/alice", "monday")
+PLACE = ActorSession("acme/alice", "monday")
 OPTIONS: dict[str, str] = {}
 
 
@@ -80,7 +80,7 @@ class Bench:
     def keys(self, store: Store, scope: ScopePath = SCOPE, kind: str = "message") -> list[str]:
         return [one.key for one in self.found(store, scope, kind)]
 
-    def events(self, place: Place = PLACE) -> list[dict[str, Any]]:
+    def events(self, place: ActorSession = PLACE) -> list[dict[str, Any]]:
         pages = self.client.get_paginator("list_events").paginate(
             memoryId=self.memory, actorId=place.actor, sessionId=place.session, includePayloads=True
         )
@@ -107,7 +107,7 @@ class Bench:
         for actor in actors:
             found = self.client.list_sessions(memoryId=self.memory, actorId=actor["actorId"])
             for session in found["sessionSummaries"]:
-                held += self.events(Place(actor["actorId"], session["sessionId"]))
+                held += self.events(ActorSession(actor["actorId"], session["sessionId"]))
         return repr(held)
 
 
@@ -138,7 +138,7 @@ awkward = st.sampled_from(["_-", "-", "_", "0_-x", "0_-root", "0_-h", "_-5f", "Ã
 
 @given(st.lists(segments | awkward, max_size=16))
 def test_ids_are_valid(path: list[str]) -> None:
-    place = Place.of("/".join(path))
+    place = ActorSession.of("/".join(path))
     assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-_/]*(?::[a-zA-Z0-9-_/]+)*[a-zA-Z0-9-_/]*", place.actor)
     assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-_]*", place.session)
     assert len(place.actor) <= 255
@@ -147,13 +147,13 @@ def test_ids_are_valid(path: list[str]) -> None:
 
 @given(st.lists(segments | awkward, min_size=1, max_size=4), st.lists(segments | awkward, min_size=1, max_size=4))
 def test_two_scopes_never_share_a_place(one: list[str], other: list[str]) -> None:
-    same = Place.of("/".join(one)) == Place.of("/".join(other))
+    same = ActorSession.of("/".join(one)) == ActorSession.of("/".join(other))
     assert same == (one == other)
 
 
 def test_plain_names_stay_as_they_are() -> None:
-    assert Place.of("agent_123/session_456") == ("agent_123", "session_456")
-    assert Place.of("acme/alice/2026-11-15_a") == ("acme/alice", "2026-11-15_a")
+    assert ActorSession.of("agent_123/session_456") == ("agent_123", "session_456")
+    assert ActorSession.of("acme/alice/2026-11-15_a") == ("acme/alice", "2026-11-15_a")
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_an_event_that_is_not_listed_yet_is_not_forgotten(bench: Bench, monkeypa
     hidden = bench.events()[-1]["eventId"]
     listed = MemoryClient.events
 
-    async def late(client: MemoryClient, place: Place, first: int = 100) -> AsyncGenerator[list[Item], None]:
+    async def late(client: MemoryClient, place: ActorSession, first: int = 100) -> AsyncGenerator[list[Item], None]:
         async for page in listed(client, place, first):
             yield [event for event in page if event["eventId"] != hidden]
 
@@ -643,7 +643,7 @@ def test_the_newest_are_read_without_all_pages(bench: Bench, monkeypatch: pytest
     pages = 0
     listed = MemoryClient.events
 
-    async def counted(client: MemoryClient, place: Place, first: int = 100) -> AsyncGenerator[list[Item], None]:
+    async def counted(client: MemoryClient, place: ActorSession, first: int = 100) -> AsyncGenerator[list[Item], None]:
         nonlocal pages
         async for page in listed(client, place, first):
             pages += 1

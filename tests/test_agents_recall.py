@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 import mnemic
 from agent_script import Script, call
 from mnemic.agents import Agent, Budget, Runtime
-from mnemic.agents.tools import as_text, capped, page
+from mnemic.agents.tools import as_text, limited_result, text_page
 from mnemic.tokens import encoding
 
 FLIGHT = "I'd like to fly to Lisbon on Tuesday with my sister Ana"
@@ -114,7 +114,7 @@ def test_a_long_note_is_read_to_its_end(alice: mnemic.Scope) -> None:
 
 @pytest.mark.parametrize("answer", [[], "", "short", [{"a": 1}], {"a": 1}, None, 7])
 def test_what_is_short_enough_stays_as_it_is(answer: Any) -> None:
-    assert capped(answer, encoding("o200k_base"), 100) is answer
+    assert limited_result(answer, encoding("o200k_base"), 100) is answer
 
 
 @pytest.mark.parametrize("most", [100, 150, 1000])
@@ -122,5 +122,5 @@ def test_what_is_short_enough_stays_as_it_is(answer: Any) -> None:
 def test_any_answer_can_be_cut(text: str, most: int) -> None:
     tokens = encoding("o200k_base")
     for answer in (text, {"text": text}, [text], [{"text": text, "n": 1}] * 30, [[text]]):
-        assert 0 < tokens.count(as_text(capped(answer, tokens, most))) <= most
-    assert tokens.count(page(text, 100, tokens, most)) <= most
+        assert 0 < tokens.count(as_text(limited_result(answer, tokens, most))) <= most
+    assert tokens.count(text_page(text, 100, tokens, most)) <= most

@@ -15,7 +15,7 @@ import pytest
 import history_script
 from attack import seeds
 from linearizability import Call, is_linearizable, log, register
-from mnemic.backends.redis.codec import Keys
+from mnemic.backends.redis.codec import RedisKeys
 from servers import valkey
 from servers.keyserver import KeyServer, add_replica, new_cluster, wait_until_replicated
 from servers.processes import HOST
@@ -30,7 +30,7 @@ class Pair:
 
     def __init__(self, nodes: Sequence[KeyServer]) -> None:
         # The slot depends on the scope alone.
-        key = Keys("any").stream((f"acme/{history_script.SESSIONS[0]}", "message")).state.decode()
+        key = RedisKeys("any").stream((f"acme/{history_script.SESSIONS[0]}", "message")).state.decode()
         slot = int(nodes[0].ask("CLUSTER", "KEYSLOT", key))
         first = next(node for node in nodes if slot in slots(node))
         self.nodes = [first, add_replica(nodes, first, valkey.program())]

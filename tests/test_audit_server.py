@@ -12,7 +12,7 @@ import pytest
 
 import mnemic
 from mnemic import SigningKey
-from mnemic.server.keys import ApiKeys
+from mnemic.server.api_keys import ApiKeys
 from server_process import Served, served
 
 TRUSTED = "127.0.0.1"

@@ -221,8 +221,13 @@ def test_an_importance_that_is_none_is_refused(alice: mnemic.Scope, importance: 
 def test_a_text_that_is_none_is_refused(alice: mnemic.Scope, text: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="text"):
         alice.remember(text)
+    assert alice.memories.list() == []
+
+
+@pytest.mark.parametrize("query", [None, 3, b"x"])
+def test_a_question_that_is_no_text_is_refused(alice: mnemic.Scope, query: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="query"):
-        alice.recall(text)
+        alice.recall(query)
 
 
 def test_validity_that_ends_before_it_begins_is_refused(alice: mnemic.Scope) -> None:

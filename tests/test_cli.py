@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import mnemic
 from mnemic.cli import main
-from mnemic.server.keys import ApiKeys
+from mnemic.server.api_keys import ApiKeys
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "cli.md"
 KEY = bytes(range(32))

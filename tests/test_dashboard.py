@@ -13,8 +13,8 @@ import demo_store
 import mnemic
 from browser import SIZES, Dashboard, Visit
 from http_server import serving
+from mnemic.server.api_keys import ApiKeys
 from mnemic.server.dashboard import FOLDER
-from mnemic.server.keys import ApiKeys
 from mnemic.server.settings import Settings
 
 PAGES = ("recall", "timeline", "sessions", "overview", "facts", "notes", "audit", "keys")

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Dialog, Page, expect
 import mnemic
 from browser import Dashboard, Visit
 from http_server import serving
-from mnemic.server.keys import ApiKeys
+from mnemic.server.api_keys import ApiKeys
 
 WHERE = {"scope": "acme/carla"}
 PATHS = (

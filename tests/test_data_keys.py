@@ -19,7 +19,7 @@ import mnemic
 from layered import KEY
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import ConflictError, DecryptionError, InvalidValueError, NewerSchemaError, StoreError
-from mnemic.layers.beside import open_encrypted
+from mnemic.layers.auxiliary_stores import open_encrypted
 from mnemic.layers.encryption import DATA_KEYS, EncryptLayer
 from mnemic.layers.encryption_metadata import METADATA_REF
 from mnemic.layers.layer import Layer

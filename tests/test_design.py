@@ -20,12 +20,27 @@ MAX_CALLS, MAX_FILES = 60, 14
 """How many calls in how many files an add to SQLite may take."""
 
 
-def calls_on(url: str, option: str, what: str) -> list[tuple[str, str]]:
-    """Return file and function of the calls of a fresh process, in which nothing else traces."""
+Calls = dict[str, list[tuple[str, str]]]
+"""File and function of each call, by what was called."""
+
+
+def calls_on(url: str, option: str) -> Calls:
+    """Return the calls of a fresh process, in which nothing else traces."""
     command = [sys.executable, str(ROOT / "tools" / "measure_code.py"), option, url]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: list[tuple[str, str]] = json.loads(printed)[what]
+    found: Calls = json.loads(printed)
     return found
+
+
+@pytest.fixture(scope="module")
+def sqlite_calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
+    return calls_on(f"sqlite:///{tmp_path_factory.mktemp('traced')}/memory.db", "--trace")
+
+
+@pytest.fixture(scope="module")
+def postgresql_calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
+    with STORES["postgresql"].empty(tmp_path_factory.mktemp("traced")) as url:
+        return calls_on(url, "--trace-async")
 
 
 def files_on_page(heading: str, column: int) -> set[str]:
@@ -35,18 +50,17 @@ def files_on_page(heading: str, column: int) -> set[str]:
 
 
 @pytest.mark.parametrize("what", HEADINGS)
-def test_a_call_on_sqlite_passes_through_the_files_of_the_page(what: str, file_url: str) -> None:
-    assert {file for file, _ in calls_on(file_url, "--trace", what)} == files_on_page(HEADINGS[what], 2)
+def test_a_call_on_sqlite_passes_through_the_files_of_the_page(what: str, sqlite_calls: Calls) -> None:
+    assert {file for file, _ in sqlite_calls[what]} == files_on_page(HEADINGS[what], 2)
 
 
 @pytest.mark.parametrize("what", HEADINGS)
-def test_a_call_on_postgresql_passes_through_the_files_of_the_page(what: str, tmp_path: Path) -> None:
-    with STORES["postgresql"].empty(tmp_path) as url:
-        assert {file for file, _ in calls_on(url, "--trace-async", what)} == files_on_page(HEADINGS[what], 3)
+def test_a_call_on_postgresql_passes_through_the_files_of_the_page(what: str, postgresql_calls: Calls) -> None:
+    assert {file for file, _ in postgresql_calls[what]} == files_on_page(HEADINGS[what], 3)
 
 
-def test_an_add_takes_few_calls_in_few_files(file_url: str) -> None:
-    calls = calls_on(file_url, "--trace", "chat.add")
+def test_an_add_takes_few_calls_in_few_files(sqlite_calls: Calls) -> None:
+    calls = sqlite_calls["chat.add"]
     assert 0 < len(calls) <= MAX_CALLS
     assert len({file for file, _ in calls}) <= MAX_FILES
 

@@ -15,7 +15,10 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 from mnemic.telemetry import calls
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "adapters"),
+]
 
 
 def examples(path: Path) -> list[Example]:

@@ -18,7 +18,7 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemic.backends.dynamodb import BACKEND, bulk, codec, hash_layout
+from mnemic.backends.dynamodb import BACKEND, codec, hash_layout, large_writes
 from mnemic.backends.dynamodb import client as requests
 from mnemic.backends.dynamodb import store as engine
 from mnemic.backends.dynamodb.layout import CUT, listed_as
@@ -220,7 +220,7 @@ State = dict[str, tuple[str | None, bytes | None]]
 
 @pytest.fixture
 def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (bulk, engine):
+    for module in (large_writes, engine):
         monkeypatch.setattr(module, "MOST_ITEMS", 6)
     monkeypatch.setattr(codec, "WHOLE", 1000)
 

@@ -45,7 +45,7 @@ def minilm() -> TransformerEmbedder:
 
 def test_the_transformer_finds_similar_texts(minilm: TransformerEmbedder) -> None:
     assert isinstance(minilm, Embedder)
-    assert minilm.id == "mnemic-conversation-1"
+    assert minilm.id == "mnemic-conversation-2"
     rows = minilm.embed(TEXTS)
     assert rows.shape == (len(TEXTS), 384)
     assert rows.dtype == np.float32

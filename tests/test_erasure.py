@@ -23,7 +23,7 @@ import mnemic
 from layered import HOSTILE, KEY
 from mnemic import ErasureCertificate, Message
 from mnemic.errors import InvalidValueError, NotFoundError, SignatureError
-from mnemic.features.settings import known_session
+from mnemic.features.session_settings import known_session
 from mnemic.records import Record, ScopePath
 from mnemic.store.query import Scan
 from servers import postgres

@@ -18,7 +18,7 @@ from mnemic.errors import AccessDeniedError, HeldError, InvalidValueError, NotFo
 from mnemic.features import erasure
 from mnemic.records import SIGNING_KIND, Record, ScopePath
 from mnemic.redaction.config import Redaction, Vault
-from mnemic.server.keys import ApiKeys
+from mnemic.server.api_keys import ApiKeys
 from mnemic.store.protocol import scrub
 from mnemic.store.query import Put, Write
 from servers.stores import STORES

@@ -12,15 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mnemic
-from mnemic import AsyncMemory, Message
-from mnemic.event_loop import Inline, Portal, call
+from mnemic import AsyncMemory, Message, memory_access
+from mnemic.event_loop import Inline, Portal, call, step
+from mnemic.memory_access import MemoryAccess
 from mnemic.store.query import Outcome, Write
 from mnemic.store.registry import Backend, StoreURL
 from servers.stores import empty_store
@@ -349,3 +351,36 @@ def settle(others: Collection[threading.Thread] = ()) -> None:
         return not any(thread.name.startswith("mnemic") for thread in ours)
 
     eventually(ended)
+
+
+def test_a_function_that_raises_stop_iteration_does_not_hang() -> None:
+    empty: Iterator[str] = iter(())
+
+    async def run() -> None:
+        await asyncio.wait_for(call(lambda: next(empty)), 10)
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        asyncio.run(run())
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        step(call(lambda: next(empty)))
+
+
+def test_a_call_that_was_cancelled_before_its_thread_began_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Callable[[], Any]] = []
+
+    async def never(work: Callable[[], Any]) -> None:
+        begun.append(work)
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        access = MemoryAccess(mnemic.open("memory://").scope("a"))
+        monkeypatch.setattr(memory_access, "off_loop", never)
+        task = asyncio.create_task(access.call(lambda scope: scope.remember("Too late.")))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with pytest.raises(CancelledError):
+            begun[0]()
+        assert await access.scope.memories.list() == []
+
+    asyncio.run(main())

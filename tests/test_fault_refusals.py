@@ -16,7 +16,14 @@ from botocore.retries.standard import ExponentialBackoff
 import mnemic
 from faults import DURABLE, Ledger, Network, network, said
 from faulty_proxy import Pass, Refuse, Slow, http_answer
-from mnemic import StoreBusyError, StoreError, StoreFullError, StoreUnavailableError
+from mnemic import (
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnreadableStoreError,
+)
 from mnemic.backends.dynamodb import client as dynamodb_client
 from mnemic.backends.redis import client as redis_client
 from server_process import served
@@ -46,7 +53,8 @@ def fails_and_comes_back(
             error = ledger.add(chat, n, once=n == 2)
             assert type(error) is kind, repr(error)
             assert error.retry == retry
-            assert unsure is None or error.unsure == unsure, error
+            if unsure is not None:
+                assert error.unsure == unsure, error
     for _ in range(20):
         if ledger.add(chat, 2, once=True) is None:
             break
@@ -109,6 +117,28 @@ def test_a_service_that_refuses(
 ) -> None:
     with network(name, tmp_path) as net, net.open("timeout=5") as memory:
         fails_and_comes_back(memory, lambda: refusing(net, answer), kind, retry=retry, unsure=unsure)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "hint"),
+    [
+        (b"-CLUSTERDOWN The cluster is down\r\n", StoreUnavailableError, "is down"),
+        (b"-LOADING the server is loading\r\n", StoreUnavailableError, "still loading"),
+        (b"-NOPERM this user has no permissions\r\n", StorePermissionError, "may not do this"),
+        (b"-ERR This instance has cluster support disabled\r\n", UnreadableStoreError, "not a cluster"),
+    ],
+    ids=["down", "loading", "forbidden", "no cluster"],
+)
+def test_a_cluster_that_refuses_to_tell_its_nodes(
+    answer: bytes, kind: type[StoreError], hint: str, tmp_path: Path
+) -> None:
+    with network("valkey-cluster", tmp_path) as net:
+        net.set(Refuse(answer))
+        with pytest.raises(kind, match=hint), net.open("timeout=5") as memory:
+            memory.scope("acme").notes.list()
+        net.set(Pass())
+        with net.open("timeout=5") as memory:
+            assert memory.scope("acme").notes.list() == []
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import mnemic
 from layered import KEY
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import DecryptionError, InvalidValueError, StoreError, StoreFullError
-from mnemic.features.forgetting import Filters, Forgetting
+from mnemic.features.forgetting import ForgetFilters, Forgetting
 from mnemic.layers.layer import Layer
 from mnemic.messages import Message, ToolCall
 from mnemic.records import Record, Ref, ScopePath
@@ -180,7 +180,7 @@ async def filled(count: int = 450) -> MemoryStore:
 
 
 def forgetting(store: Store) -> Forgetting:
-    return Forgetting(store, SCOPE, Filters(older_than=MONTH))
+    return Forgetting(store, SCOPE, ForgetFilters(older_than=MONTH))
 
 
 async def keys(store: Store) -> list[str]:

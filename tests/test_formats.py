@@ -723,3 +723,22 @@ class TestRoundTrips:
         system, found = to_anthropic(messages)
         assert to_anthropic(from_anthropic(found, system)) == (system, found)
         assert all(before["role"] != after["role"] for before, after in pairwise(found))
+
+
+def test_blocks_of_the_responses_api_are_converted() -> None:
+    image = {"type": "input_image", "image_url": "https://example.org/tram.png", "detail": "low"}
+    asked = Message("user", [{"type": "input_text", "text": "Which tram?"}, image])
+    said = Message("assistant", [{"type": "output_text", "text": "28", "annotations": []}])
+    assert to_openai([asked, said]) == [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Which tram?"},
+                {"type": "image_url", "image_url": {"url": "https://example.org/tram.png", "detail": "low"}},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "28"}]},
+    ]
+    _, (first, second) = to_anthropic([asked, said])
+    assert first["content"][1] == {"type": "image", "source": {"type": "url", "url": "https://example.org/tram.png"}}
+    assert second["content"] == "28"

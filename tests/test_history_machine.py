@@ -21,7 +21,7 @@ from clock import START, Steps
 from mnemic.backends.memory import MemoryStore
 from mnemic.layers.history import COPIED_AT_ONCE, HistoryLayer
 from mnemic.layers.layer import Layer
-from mnemic.layers.versions import read_versions
+from mnemic.layers.version_records import read_versions
 from mnemic.records import MESSAGE, NOTE, VERSION, Record, Ref, ScopePath
 from mnemic.store.query import Delete, Limit, Op, Outcome, Purge, Put, Scan, Write
 

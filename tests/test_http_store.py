@@ -27,7 +27,7 @@ from layered import KEY
 from mnemic import telemetry
 from mnemic.agents import Agent
 from mnemic.backends.http import client as client_module
-from mnemic.backends.http.breaker import COOLDOWN, Breaker
+from mnemic.backends.http.client import COOLDOWN, CircuitBreaker
 from mnemic.backends.http.on_failure import ADDS, READS
 from mnemic.backends.http.store import HttpStore
 from mnemic.cli import main
@@ -50,14 +50,14 @@ from mnemic.features.facts import AsyncFacts
 from mnemic.features.listing import AsyncSessions
 from mnemic.features.memories import AsyncMemories
 from mnemic.features.sessions import AsyncSession
-from mnemic.layers.served import ServedLayer
+from mnemic.layers.server_search import ServerSearchLayer
 from mnemic.records import MESSAGE, Record, ScopePath
 from mnemic.scope import AsyncScope
-from mnemic.server import recent_writes
-from mnemic.server.api import pages as served_pages
-from mnemic.server.keys import ApiKeys
+from mnemic.server import idempotency
+from mnemic.server.api import paging as served_pages
+from mnemic.server.api_keys import ApiKeys
+from mnemic.server.idempotency import RecentWrites, server_id
 from mnemic.server.problems import RequestError
-from mnemic.server.recent_writes import RecentWrites, server_id
 from mnemic.store import registry
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Expect, Limit, Outcome, Put, Scan, Touch, Write
@@ -102,7 +102,7 @@ def on_store(url: str, work: Callable[[HttpStore], Any]) -> Any:
 
 def test_recall_runs_on_the_server() -> None:
     with serving() as client, mnemic.open(str(client.base_url)) as memory:
-        assert isinstance(memory._async._index, ServedLayer)
+        assert isinstance(memory._async._index, ServerSearchLayer)
         alice = memory.scope("acme", "alice")
         alice.remember_many(TEXTS)
         alice.session("monday").add("user", "I drink tea in Lisbon")
@@ -138,7 +138,7 @@ def test_an_embedder_of_the_callers_searches_in_this_process(url: str) -> None:
     with mnemic.open(url, embedder="static") as memory:
         alice = memory.scope("acme", "alice")
         alice.remember_many(TEXTS)
-        assert not isinstance(memory._async._index, ServedLayer)
+        assert not isinstance(memory._async._index, ServerSearchLayer)
         assert alice.recall("peanuts")[0].text == TEXTS[1]
         assert memory.reembed("static") == 0
     with mnemic.open(url) as memory:
@@ -513,14 +513,14 @@ def test_a_repeated_write_is_not_done_again() -> None:
         assert len(done) == 2
         with pytest.raises(RequestError, match="another process"):
             await recent.run("c", work, "someone else")
-        now[0] += recent_writes.REMEMBERED_SECONDS + 1
+        now[0] += idempotency.REMEMBERED_SECONDS + 1
         assert await recent.run("a", work, None) == [Outcome(seq=3)]
 
     asyncio.run(main())
 
 
 def test_writes_that_cannot_be_remembered_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_writes, "REMEMBERED", 2)
+    monkeypatch.setattr(idempotency, "REMEMBERED", 2)
 
     async def work() -> list[Outcome]:
         return []
@@ -541,7 +541,7 @@ def test_writes_that_cannot_be_remembered_are_not_repeated(monkeypatch: pytest.M
 
 def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_call_try() -> None:
     now = [100.0]
-    breaker = Breaker("http://x", 2, clock=lambda: now[0])
+    breaker = CircuitBreaker("http://x", 2, clock=lambda: now[0])
 
     def call(fails: bool) -> None:
         with breaker.watch():
@@ -566,7 +566,7 @@ def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_call_try() -> None
     now[0] += COOLDOWN
     fail("lost")
     fail("3 times in a row")
-    with pytest.raises(KeyError), Breaker("http://x", 1).watch():
+    with pytest.raises(KeyError), CircuitBreaker("http://x", 1).watch():
         raise KeyError
 
 

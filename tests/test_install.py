@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from mnemic import InvalidValueError
 from mnemic.cli import main
+from mnemic.clients.config_edit import JsonText
 from mnemic.clients.install import find_program
-from mnemic.clients.json_text import JsonText
-from mnemic.clients.known import CLIENTS, config_path, hooks_path
 from mnemic.clients.project import project_scope
+from mnemic.clients.supported_clients import CLIENTS, config_path, hooks_path
 
 VSCODE = """\
 {

@@ -19,9 +19,9 @@ import mnemic
 from mcp_clients import NODE, PACKAGES, data, run
 from mnemic.mcp import PROFILES, build_server
 from mnemic.mcp.server import Context
-from mnemic.mcp.tools import Answer, Call, Tool, object_schema
+from mnemic.mcp.tools import Tool, ToolContext, ToolResult, object_schema
 from mnemic.server.connection import connections
-from mnemic.server.observing import Figures
+from mnemic.server.request_metrics import RequestMetrics
 from mnemic.server.settings import Settings
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "mcp.md"
@@ -39,7 +39,7 @@ async def served(*profiles: str) -> AsyncIterator[tuple[str, mnemic.AsyncMemory]
         server = build_server(scope_of, profiles)
         app = server.streamable_http_app(streamable_http_path="/mcp/{scope:path}")
         with socket.create_server(("127.0.0.1", 0)) as port:
-            protocol: Any = connections(Settings(), Figures())  # of `mnemic serve`
+            protocol: Any = connections(Settings(), RequestMetrics())  # of `mnemic serve`
             http = uvicorn.Server(uvicorn.Config(app, http=protocol, log_level="error"))
             serving = asyncio.create_task(http.serve([port]))
             try:
@@ -68,12 +68,12 @@ def test_the_url_is_the_scope(mode: str) -> None:
     run(test)
 
 
-async def simple_text(call: Call) -> Answer:
+async def simple_text(call: ToolContext) -> ToolResult:
     text = "This is a simple text response for testing."
-    return Answer(text, {"text": text})
+    return ToolResult(text, {"text": text})
 
 
-async def failing(call: Call) -> Answer:
+async def failing(call: ToolContext) -> ToolResult:
     raise mnemic.NotFoundError("This tool intentionally returns an error for testing")
 
 

@@ -117,9 +117,27 @@ def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Scope, clo
     assert alice.memories.list() == []
 
 
+def test_the_expiry_of_a_memory_can_change(memory: mnemic.Memory, clock: Clock) -> None:
+    alice = memory.scope("alice")
+    for id in ("longer", "forever", "as it was"):
+        alice.remember("the code is 1234", id=id, ttl=timedelta(hours=1))
+    alice.remember("the code was 1234", id="shorter")
+    clock.advance(minutes=50)
+    start = alice.now
+    assert start <= (alice.memories.update("longer", ttl=timedelta(hours=1)).expires or start) - timedelta(hours=1)
+    assert alice.memories.update("forever", ttl=None).expires is None
+    alice.memories.update("as it was", importance=2)
+    alice.memories.update("shorter", ttl=timedelta(minutes=1))
+    clock.advance(minutes=50)
+    assert [item.id for item in alice.memories.list()] == ["longer", "forever"]
+    with pytest.raises(mnemic.InvalidValueError, match="ttl must be positive"):
+        alice.memories.update("longer", ttl=timedelta(0))
+
+
 def test_recent_is_the_newest_oldest_first(alice: mnemic.Scope) -> None:
     alice.remember_many([f"fact {n}" for n in range(20)])
     assert [record.text for record in alice.memories.list(limit=3)] == ["fact 17", "fact 18", "fact 19"]
+    assert [record.text for record in alice.memories.list(limit=2, newest=False)] == ["fact 0", "fact 1"]
 
 
 # ---------------------------------------------------------------- recall

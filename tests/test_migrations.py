@@ -16,7 +16,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 import mnemic
-from mnemic.backends.postgres.opening import Options, migrate_database
+from mnemic.backends.postgres.opening import PostgresOptions, migrate_database
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sql.migrate import revisions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
@@ -96,8 +96,8 @@ def server_url(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def options(url: str) -> Options:
-    return Options.of(StoreURL.parse(url))
+def options(url: str) -> PostgresOptions:
+    return PostgresOptions.of(StoreURL.parse(url))
 
 
 def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> None:

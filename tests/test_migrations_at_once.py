@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import killed_migration
 import mnemic
-from mnemic.backends.postgres.opening import Options, migrate_database
+from mnemic.backends.postgres.opening import PostgresOptions, migrate_database
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.backends.sqlite.client import SqliteFile
@@ -51,7 +51,7 @@ def migrate(url: str, target: str) -> None:
         with closing(SqliteFile(parsed)) as file:
             file.migrate(target)
     else:
-        migrate_database(Options.of(parsed), target)
+        migrate_database(PostgresOptions.of(parsed), target)
 
 
 def query(url: str, statement: str) -> list[Any]:

@@ -218,3 +218,11 @@ def test_a_deleted_note_can_be_restored_with_its_time(notes: mnemic.Notes) -> No
     assert notes.write("k", 2).created == made
     assert notes.delete("k")
     assert notes.write("k", 2, created=made, if_version=0).created == made
+
+
+def test_notes_are_listed_by_a_prefix_of_their_keys(alice: mnemic.Scope) -> None:
+    for key in ("plan", "plan/a", "plan/b", "planet", "Plan/a", "pla", "plan/\uffff"):
+        alice.notes.write(key, 1)
+    assert [note.key for note in alice.notes.list(prefix="plan/")] == ["plan/a", "plan/b", "plan/\uffff"]
+    assert [note.key for note in alice.notes.list(prefix="planets")] == []
+    assert len(alice.notes.list(prefix="")) == 7

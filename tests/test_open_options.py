@@ -76,7 +76,7 @@ def test_an_open_memory_takes_no_options() -> None:
 
 
 def test_the_same_options_share_one_memory(tmp_path: Path) -> None:
-    from mnemic.dialects.message_list import shared
+    from mnemic.dialects.opening import shared
 
     url = f"sqlite:///{tmp_path / 'm.db'}"
     assert shared(url, encryption_key=[KEY]) is shared(url, encryption_key=[bytes(KEY)])

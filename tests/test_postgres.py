@@ -23,7 +23,7 @@ from msgspec.structs import force_setattr
 import mnemic
 from mnemic.backends.postgres import client, store
 from mnemic.backends.postgres.errors import STATES, explain, meaning
-from mnemic.backends.postgres.opening import Options
+from mnemic.backends.postgres.opening import PostgresOptions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.errors import MnemicError, StoreError
 from mnemic.records import Ref, ScopePath
@@ -73,8 +73,8 @@ def role(url: str) -> Iterator[str]:
 # ------------------------------------------------------------ URLs
 
 
-def options(url: str) -> Options:
-    return Options.of(StoreURL.parse(url))
+def options(url: str) -> PostgresOptions:
+    return PostgresOptions.of(StoreURL.parse(url))
 
 
 def test_a_url_is_taken_apart_by_libpq_and_its_password_is_never_shown() -> None:
@@ -293,7 +293,7 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(
         return await asyncio.gather(*map(harness.store.write, writes), return_exceptions=True)
 
     # Both in one transaction: the first one's failure is not the second one's.
-    monkeypatch.setattr(store, "LANES", 1)
+    monkeypatch.setattr(store, "COMMIT_GROUPS", 1)
     refused, done = harness.run(both())
     assert isinstance(refused, mnemic.TooLargeError)
     assert done[0].seq == 1

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import mnemic
-from mnemic.backends.postgres.client import Connection
+from mnemic.backends.postgres.client import PostgresConnection
 from mnemic.backends.postgres.store import PostgresStore
 from mnemic.records import ScopePath
 from mnemic.store import registry
@@ -81,13 +81,13 @@ def test_it_is_one_round_trip_when_nothing_is_new(server: str, monkeypatch: pyte
         alice.remember("Alice loves green tea")
         assert alice.recall("tea")
         trips = []
-        each = Connection.each
+        each = PostgresConnection.each
 
-        async def counted(self: Connection, queries: Any) -> Any:
+        async def counted(self: PostgresConnection, queries: Any) -> Any:
             trips.append([statement.text[:40] for statement, _ in queries])
             return await each(self, queries)
 
-        monkeypatch.setattr(Connection, "each", counted)
+        monkeypatch.setattr(PostgresConnection, "each", counted)
         assert texts(alice.recall("tea")) == ["Alice loves green tea"]
         assert len(trips) == 1, trips
 
@@ -193,9 +193,9 @@ def large(url: str) -> str:
 def test_the_plans_use_the_indexes(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     vector = bytes(range(1, WIDTH + 1))
     sent: list[Any] = []
-    each = Connection.each
+    each = PostgresConnection.each
 
-    async def noted(self: Connection, queries: Any) -> Any:
+    async def noted(self: PostgresConnection, queries: Any) -> Any:
         sent.append([(statement.text, statement.arguments(values)) for statement, values in queries])
         return await each(self, queries)
 
@@ -204,7 +204,7 @@ def test_the_plans_use_the_indexes(large: str, monkeypatch: pytest.MonkeyPatch) 
         everyone = Near(scope=ScopePath("acme"), name=NOTE, vector=vector, limit=10)
         words = Near(scope=ScopePath("acme"), name=NOTE, terms=(0x77,), limit=10)
         await store.index.nearby(one)
-        monkeypatch.setattr(Connection, "each", noted)
+        monkeypatch.setattr(PostgresConnection, "each", noted)
         for near in (one, everyone, words):
             await store.index.nearby(near)
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 import mnemic
-from mnemic.backends.postgres.client import Connection
+from mnemic.backends.postgres.client import PostgresConnection
 from mnemic.backends.postgres.store import COPY_FROM
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
@@ -76,14 +76,14 @@ def large() -> Iterator[Harness]:
 def plans(harness: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     """Return how PostgreSQL goes about the statements that a call sends."""
     sent: list[tuple[str, Any]] = []
-    original = Connection.each
+    original = PostgresConnection.each
 
-    async def noted(self: Connection, queries: Any) -> Any:
+    async def noted(self: PostgresConnection, queries: Any) -> Any:
         sent.extend((statement.text, statement.arguments(parameters)) for statement, parameters in queries)
         return await original(self, queries)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "each", noted)
+        patch.setattr(PostgresConnection, "each", noted)
         work()
     assert sent
     with closing(psycopg.connect(harness.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
@@ -153,7 +153,7 @@ def end_stats(harness: Harness) -> None:
     """Have the server count what a store has done so far."""
     store: Any = harness.store
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: PostgresConnection) -> None:
         await connection.execute("SELECT pg_stat_force_next_flush()")
         await connection.execute("SELECT 1")
 
@@ -359,14 +359,14 @@ def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pyt
         for n in range(300):
             harness.put("k", scope=ScopePath.of("u", f"s{n:03}"))
         trips = 0
-        each = Connection.each
+        each = PostgresConnection.each
 
-        async def counted(self: Connection, queries: Any) -> Any:
+        async def counted(self: PostgresConnection, queries: Any) -> Any:
             nonlocal trips
             trips += queries[0][0].text != "DISCARD PLANS"
             return await each(self, queries)
 
-        monkeypatch.setattr(Connection, "each", counted)
+        monkeypatch.setattr(PostgresConnection, "each", counted)
         page = harness.run(harness.store.scan(Scan(scope=ScopePath("u"), below=True, limit=1000)))
         assert len(page.items) == 300
         assert trips == 2  # the streams, and their records

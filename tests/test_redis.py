@@ -24,7 +24,7 @@ from redis.crc import key_slot
 import mnemic
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis.client import NotSentError, explain
-from mnemic.backends.redis.codec import WRITE, Keys
+from mnemic.backends.redis.codec import WRITE, RedisKeys
 from mnemic.errors import (
     InvalidValueError,
     NewerSchemaError,
@@ -412,7 +412,7 @@ def test_ten_thousand_records_in_one_write(harness: Harness) -> None:
     assert harness.write(Purge(SCOPE, KIND, keep=("k7",)))[0].count == many - 1
     assert harness.keys() == ["k7"]
     with redis.Redis(port=valkey.server().port) as client:
-        keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
+        keys = RedisKeys(prefix(harness)).stream((SCOPE.path, KIND))
         assert (client.zcard(keys.records), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
         assert client.zcard(keys.labels) == 0
 
@@ -476,7 +476,7 @@ def test_prefixes_separate_stores() -> None:
 
 
 def test_foreign_keys_and_newer_formats_are_rejected(harness: Harness) -> None:
-    keys = Keys(prefix(harness))
+    keys = RedisKeys(prefix(harness))
     stream = keys.stream((SCOPE.path, KIND))
     with redis.Redis(port=valkey.server().port) as client:
         client.set(stream.state, "not ours")
@@ -497,7 +497,7 @@ NAMES = ["a", "a/b", "a}b", "a{b}", "{a}", "}{", "%7D", "%257D", "a%7Db", "é", 
 
 
 def test_names_cannot_collide_with_other_keys_or_slots() -> None:
-    keys = Keys("p")
+    keys = RedisKeys("p")
     seen: dict[bytes, tuple[str, str]] = {}
     for scope in NAMES:
         own = {key_slot(key) for kind in ("k", "l") for key in keys.stream((scope, kind))}
@@ -512,7 +512,7 @@ def test_names_cannot_collide_with_other_keys_or_slots() -> None:
 
 
 def test_the_server_expires_records_and_seqs_continue(harness: Harness) -> None:
-    keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
+    keys = RedisKeys(prefix(harness)).stream((SCOPE.path, KIND))
     harness.write(
         Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(SCOPE, KIND, timedelta(seconds=0.4))
     )
@@ -530,7 +530,7 @@ def test_the_server_expires_records_and_seqs_continue(harness: Harness) -> None:
 def test_derived_values_expire_with_the_stream(harness: Harness) -> None:
     from mnemic.store.query import Derive
 
-    keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
+    keys = RedisKeys(prefix(harness)).stream((SCOPE.path, KIND))
     harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(hours=1)))
     harness.write(Derive(Ref(SCOPE, KIND, "a"), "v", b"1"))
     with redis.Redis(port=valkey.server().port) as client:

@@ -15,7 +15,7 @@ from redis.crc import key_slot
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis import store as redis_store
-from mnemic.backends.redis.client import Connection
+from mnemic.backends.redis.client import RedisConnection
 from mnemic.backends.redis.store import RedisEngine
 from mnemic.errors import StoreUnavailableError
 from mnemic.records import Ref, ScopePath
@@ -69,13 +69,13 @@ def test_a_session_is_in_one_slot_and_sessions_are_on_all_nodes(harness: Harness
 def test_an_append_is_one_round_trip(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.put("a", if_version=0)
     sent: list[bytes] = []
-    send = Connection.send_packed_command
+    send = RedisConnection.send_packed_command
 
-    async def counted(connection: Connection, command: Any, check_health: bool = True) -> None:
+    async def counted(connection: RedisConnection, command: Any, check_health: bool = True) -> None:
         sent.append(b"".join(command).split(b"\r\n")[2])
         await send(connection, command, check_health)
 
-    monkeypatch.setattr(Connection, "send_packed_command", counted)
+    monkeypatch.setattr(RedisConnection, "send_packed_command", counted)
     harness.put("b", if_version=0)
     harness.page(reverse=True, limit=10)
     assert sent == [b"EVALSHA", b"ZREVRANGEBYSCORE"]
@@ -214,7 +214,7 @@ def test_failover_and_recovery_of_a_node(own_cluster: list[KeyServer], monkeypat
         with Harness(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as harness:
             client: Any = engine_of(harness.store).client._calls.client
             nodes = client.get_nodes()
-            assert all(node.connection_class is Connection for node in nodes)
+            assert all(node.connection_class is RedisConnection for node in nodes)
             for scope in scopes:
                 harness.put("a", scope=scope)
             while "master_link_status:up" not in str(replica.ask("INFO", "replication")).replace("': '", ":"):

@@ -262,7 +262,7 @@ def test_a_range_is_read_without_what_surrounds_it() -> None:
         read = 0
         get = bucket.get
 
-        async def counted(key: str, *, unless: str | None = None) -> client.Found | None:
+        async def counted(key: str, *, unless: str | None = None) -> client.StoredObject | None:
             nonlocal read
             found = await get(key, unless=unless)
             read += len(found.data) if found is not None else 0

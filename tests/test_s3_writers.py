@@ -165,7 +165,7 @@ def test_a_reader_whose_segment_was_written_anew_reads_the_new_one(small: None) 
         reader = open_on(bucket)
         get, changed = bucket.get, False
 
-        async def meanwhile(key: str, *, unless: str | None = None) -> client.Found | None:
+        async def meanwhile(key: str, *, unless: str | None = None) -> client.StoredObject | None:
             nonlocal changed
             if "segments/" in key and not changed:
                 changed = True

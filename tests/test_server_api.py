@@ -12,8 +12,8 @@ import pytest
 from http_server import make_key, serving
 from mnemic.errors import InvalidValueError
 from mnemic.server.endpoint import ENDPOINTS
+from mnemic.server.jwt_tokens import fill_template
 from mnemic.server.settings import Settings
-from mnemic.server.tokens import fill_template
 
 SCOPE = {"scope": "acme/alice"}
 MESSAGES = "/api/v1/sessions/monday/messages"
@@ -54,7 +54,7 @@ def test_messages_come_in_pages_from_either_end(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_a_page_of_large_messages_has_fewer(client: httpx.Client, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
-    monkeypatch.setattr("mnemic.server.api.pages.MOST_BYTES", 50_000)
+    monkeypatch.setattr("mnemic.server.api.paging.MOST_BYTES", 50_000)
     given = [{"role": "user", "content": "x" * 2_000, "id": f"m{n:03}"} for n in range(200)]
     assert client.post(MESSAGES, params=SCOPE, json=given).status_code == 201
     found = pages(client, MESSAGES, limit=1000, order=order)

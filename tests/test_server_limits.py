@@ -14,9 +14,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from mnemic.server.access import ACCESS, OPEN
-from mnemic.server.connection import Connection
-from mnemic.server.limits import MAX_BUCKETS, Limiter, Limits, Rates
-from mnemic.server.observing import Figures, Observing
+from mnemic.server.connection import ClientConnection
+from mnemic.server.limits import MAX_BUCKETS, Limiter, Limits, RateBuckets
+from mnemic.server.request_metrics import RequestMetrics, RequestObserver
 from mnemic.server.serving import Server, uvicorn_config
 from mnemic.server.settings import Settings
 
@@ -104,7 +104,7 @@ class Site:
 
     def __init__(self, app: Application, settings: Settings) -> None:
         self.app = app
-        self.figures = Figures()
+        self.figures = RequestMetrics()
         self.limiter = Limiter(settings, self.figures)
         self._clients = AsyncExitStack()
 
@@ -114,7 +114,7 @@ class Site:
 
         self._socket = socket.create_server((HOST, 0))
         self._port = self._socket.getsockname()[1]
-        config = uvicorn_config(Observing(accessed, self.figures, False), settings, self.figures)
+        config = uvicorn_config(RequestObserver(accessed, self.figures, False), settings, self.figures)
         config.lifespan = "off"
         self.server = Server(config, self.limiter, lambda: None)
 
@@ -233,14 +233,14 @@ async def test_too_many_requests_of_one_key_are_refused(site: Site) -> None:
 
 
 def test_a_bucket_fills_again_and_the_table_stays_small() -> None:
-    rates = Rates(10, 2)
+    rates = RateBuckets(10, 2)
     assert [rates.take("a", 0.0) for _ in range(3)] == [0.0, 0.0, 0.1]
     assert [rates.take("a", 0.1), rates.take("a", 0.1)] == [0.0, 0.1]
     assert [rates.take("a", 9.0) for _ in range(3)] == [0.0, 0.0, 0.1]
     for n in range(2 * MAX_BUCKETS):
         rates.take(str(n), 9.0)
     assert len(rates._buckets) == MAX_BUCKETS
-    assert Rates(0, 1).take("a", 0.0) == 0.0
+    assert RateBuckets(0, 1).take("a", 0.0) == 0.0
 
 
 # ------------------------------------------------------------ bodies
@@ -409,11 +409,11 @@ async def test_a_connection_may_be_idle_between_requests_for_longer_than_a_head_
         await client.send(sent + request("POST", "/", "Content-Length: 3", body=b"abc"))
         assert await client.status() == 200
         (connection,) = site.server.server_state.connections
-        assert isinstance(connection, Connection)
+        assert isinstance(connection, ClientConnection)
         assert connection._head_timer is None
         assert connection.timeout_keep_alive_task is not None
     await client.send(b"\r\n")
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, ClientConnection)
     timed = connection
     await until(lambda: timed._head_timer is not None)
 

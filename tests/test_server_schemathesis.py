@@ -17,7 +17,7 @@ import pytest
 import mnemic
 from http_server import serving
 from mnemic.layers.restricted import RIGHTS
-from mnemic.server.keys import ApiKeys
+from mnemic.server.api_keys import ApiKeys
 from mnemic.server.settings import Settings
 from test_server_openapi import fill
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import re
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,10 @@ import pytest
 import mnemic
 from clock import Clock
 from mnemic import AgentCall, Message, ToolCall
+from mnemic.backends.sql.statements import scan_statement, shape_of
+from mnemic.backends.sqlite.client import FLAVOR
+from mnemic.records import MESSAGE
+from mnemic.store.query import Condition, Scan
 
 
 def test_a_session_name_is_called_one_when_it_is_refused() -> None:
@@ -378,6 +386,36 @@ def test_messages_are_deleted_by_their_ids_or_as_they_are(chat: mnemic.Session) 
         chat.delete([added[0].id])  # type: ignore[arg-type]
 
 
+def test_messages_are_moved_to_the_archive(alice: mnemic.Scope, chat: mnemic.Session) -> None:
+    first, second, third = chat.add_many({"role": "user", "content": f"about boat {n}"} for n in range(3))
+    assert chat.archive(first, third.id, third, "not there") == 2
+    assert chat.messages() == [second]
+    assert chat.archived() == [first, third]
+    assert {hit.id for hit in alice.recall("boat", diverse=False)} == {first.id, second.id, third.id}
+    assert chat.archive() == 0
+    with pytest.raises(mnemic.InvalidValueError, match="archive takes messages or their ids"):
+        chat.archive([first])  # type: ignore[arg-type]
+
+
+def test_replaced_messages_are_moved_to_the_archive(chat: mnemic.Session) -> None:
+    first, second = chat.add_many([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    summary = Message("assistant", "summary of a")
+    assert chat.replace([summary, second], archive=True) == [summary, second] == chat.messages()
+    assert chat.archived() == [first]
+    chat.replace(lambda stored: stored[1:])
+    assert (chat.messages(), chat.archived()) == ([second], [first])
+
+
+def test_the_newest_message_is_popped_once(chat: mnemic.Session) -> None:
+    assert chat.pop() is None
+    added = chat.add_many({"role": "user", "content": f"message {n}"} for n in range(20))
+    with ThreadPoolExecutor(4) as pool:
+        popped = [message for message in pool.map(lambda n: chat.pop(), range(18)) if message is not None]
+    assert sorted(message.id for message in popped) == sorted(message.id for message in added[2:])
+    assert chat.messages() == added[:2]
+    assert [chat.pop(), chat.pop(), chat.pop()] == [added[1], added[0], None]
+
+
 def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
     given = Message("user", "d")
     added = [
@@ -474,3 +512,16 @@ def test_messages_that_are_added_together_expire_together(memory: mnemic.Memory,
     assert len(chat.messages()) == 3
     clock.advance(hours=2)
     assert [message.content for message in chat.messages()] == ["stays"]
+
+
+def test_the_system_message_of_a_long_session_is_found_by_its_label(tmp_path: Path) -> None:
+    with mnemic.open(f"sqlite:///{tmp_path / 'a.db'}") as memory:
+        scope = memory.scope("acme").session("long").scope
+        memory.scope("acme").session("long").add("user", "Hello")
+    where = (Condition("labels.role", "eq", "system"),)
+    scan = Scan(scope=scope, kinds=(MESSAGE,), where=where)
+    statement = scan_statement(shape_of(scan, by_id=False, inside=False), FLAVOR)
+    names = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
+    with closing(sqlite3.connect(tmp_path / "a.db")) as raw:
+        (_, _, _, first), *_ = raw.execute(f"EXPLAIN QUERY PLAN {statement}", names)
+    assert first == "SEARCH l USING PRIMARY KEY (stream_id=? AND name=? AND value=?)"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mnemic.transfer.claude_code import TranscriptReader
+from mnemic.transfer.agent_transcripts import TranscriptReader
 
 SESSION = "6f0a3c1e-0000-4000-8000-000000000001"
 

@@ -6,22 +6,28 @@ import asyncio
 import io
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+import redis
 from click.testing import CliRunner
 
 import mnemic
 from mnemic.cli import main
 from mnemic.transfer import inputs
+from mnemic.transfer.fence import SQLITE
 from mnemic.transfer.formats import FORMATS
 from mnemic.transfer.json_stream import CHUNK, JsonStream
+from servers import valkey
 
 AT = "2025-01-01T10:00:0{}+00:00"
 
@@ -104,7 +110,26 @@ MEM0 = {
         {"id": "h2", "memory_id": "m1", "old_memory": "Likes coffee", "event": "UPDATE", "updated_at": AT.format(1)},
     ],
 }
+MARSYS = {
+    "memory_type": "managed_conversation",
+    "messages": [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "name": "helper", "tool_calls": [
+            {"id": "k", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]},
+        {"role": "tool", "content": "rain", "tool_call_id": "k", "name": "weather"},
+        {"role": "error", "content": "LLM call failed"},
+    ],
+    "timestamp": 1735725600.5,
+    "additional_state": {"planning": {}},
+}  # fmt: skip
 LINES = {
+    "fence": [
+        '{"Item":{"PK":{"S":"ana/1"},"SK":{"S":"None#s1#2025-01-01T10:00:00+00:00"},"Role":{"S":"user"},'
+        '"Message":{"M":{"type":{"S":"text"},"text":{"S":"I live in Oslo."}}},"Meta":{"NULL":true},"team":{"N":"1"}}}',
+        '{"Item":{"PK":{"S":"ana/1"},"SK":{"S":"None#s1#2025-01-01T10:00:01+00:00"},"Role":{"S":"robot"},'
+        '"Message":{"M":{}}}}',
+    ],
+    "opper": ['{"key":"diet","value":"no peanuts"}', '{"key":"city","value":"Oslo"}'],
     "mcp-memory": [
         '{"type":"entity","name":"Alice","entityType":"person","observations":["likes tea"]}',
         '{"type":"relation","from":"Alice","to":"Oslo","relationType":"lives_in"}',
@@ -120,7 +145,14 @@ LINES = {
         '"message":{"role":"user","content":"fix it"}}',
     ],
 }
-JSONS = {"chatgpt": chatgpt(), "claude": claude(), "letta": LETTA, "langchain": LANGCHAIN, "mem0": MEM0}
+JSONS = {
+    "chatgpt": chatgpt(),
+    "claude": claude(),
+    "letta": LETTA,
+    "langchain": LANGCHAIN,
+    "marsys": MARSYS,
+    "mem0": MEM0,
+}
 
 
 @pytest.fixture
@@ -165,6 +197,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "note Alice": {"entityType": "person", "observations": ["likes tea"]},
         "fact lives_in": ["Alice", "Oslo"],
     },
+    "fence": {"s1": ["I live in Oslo."]},
+    "marsys": {"file": ["Weather?", "weather({})", "rain"]},
+    "opper": {"note diet": "no peanuts", "note city": "Oslo"},
     "openai": {"file-1": ["hi", "yo"], "x": ["hey"]},
     "claude-code": {"s1": ["fix it"]},
     "markdown": {"note plan": "# The plan\n\nBook a train.", "note deep/idea": "Take a boat."},
@@ -176,6 +211,9 @@ SKIPPED = {
     "langchain": [],
     "mem0": ["an entry of the history without an earlier text"],
     "mcp-memory": ["a damaged line, or neither an entity nor a relation"],
+    "fence": ["a message of the role 'robot'"],
+    "marsys": ["a message of the role 'error'", "state of the agent that is no memory"],
+    "opper": [],
     "openai": [],
     "claude-code": ["not a message"],
     "markdown": ["a file that is not of the format, or a link"],
@@ -604,7 +642,7 @@ def test_a_hostile_file_is_one_clear_error_and_nothing_is_imported(
 
 
 def test_branches_may_not_repeat_without_end(scope: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mnemic.transfer.trees.MAX_COPIES", 4)
+    monkeypatch.setattr("mnemic.transfer.conversation_tree.MAX_COPIES", 4)
     with pytest.raises(mnemic.InvalidValueError, match="repeat too many messages"):
         scope.import_from(io.BytesIO(json.dumps(chatgpt()).encode()))
 
@@ -714,3 +752,40 @@ def test_import_from_the_command_line_reports_what_it_skips(tmp_path: Path) -> N
     store.unlink()
     run(code=1)
     assert not store.exists()
+
+
+def test_the_keys_of_a_redis_server_become_notes(scope: mnemic.Scope) -> None:
+    server = valkey.server()
+    with closing(redis.Redis.from_url(server.url)) as client:
+        prefix = f"agent*{uuid4().hex}"
+        client.set(f"{prefix}:diet", "no peanuts")
+        client.set(f"{prefix}:a:b", "ø")
+        client.lpush(f"{prefix}:list", "not a text")
+        client.set(f"agentX{prefix[6:]}:other", "of another prefix")
+        done = scope.import_from(f"{server.url}?prefix={prefix}")
+        assert (done.format, done.written) == ("opper", 2)
+        assert scope.notes.read_all() == {"a:b": "ø", "diet": "no peanuts"}
+        assert scope.import_from(f"{server.url}?prefix={prefix}").written == 0
+        with pytest.raises(mnemic.InvalidValueError, match="has nothing to import"):
+            scope.import_from(f"{server.url}?prefix={uuid4().hex}")
+    with pytest.raises(mnemic.StoreUnavailableError, match=r"redis://.* cannot be read"):
+        scope.import_from("redis://:secret@127.0.0.1:1/")
+
+
+def test_a_sqlite_file_of_another_program_is_refused(scope: mnemic.Scope, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database:
+        database.execute("CREATE TABLE things (id)")
+    with pytest.raises(mnemic.InvalidValueError, match="not a file of Fence's SQLiteMemory: no such table: messages"):
+        scope.import_from(tmp_path / "other.db")
+    (tmp_path / "damaged.db").write_bytes(SQLITE + b"x" * 1000)
+    with pytest.raises(mnemic.InvalidValueError, match="not a file of Fence's SQLiteMemory"):
+        scope.import_from(io.BytesIO((tmp_path / "damaged.db").read_bytes()))
+
+
+def test_a_table_without_known_keys_is_refused(scope: mnemic.Scope) -> None:
+    item = {"a": {"S": "x"}, "b": {"S": "y"}, "Role": {"S": "user"}, "Message": {"M": {"type": {"S": "text"}}}}
+    with pytest.raises(mnemic.InvalidValueError, match="which attributes are the keys cannot be told"):
+        scope.import_from(io.BytesIO(json.dumps({"Item": item}).encode()))
+    item |= {"b": {"S": "None#s1#2025-01-01T10:00:00+00:00"}}
+    with pytest.raises(mnemic.InvalidValueError, match="not a content of Fence"):
+        scope.import_from(io.BytesIO(json.dumps({"Item": item}).encode()))

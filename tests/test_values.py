@@ -28,7 +28,7 @@ from mnemic import (
     ToolCall,
 )
 
-GIVEN = {"Audit", "Encryption", "MasterKey", "Redaction", "Summarize", "Vault"}
+GIVEN = {"Audit", "Encryption", "LangChainIndex", "MasterKey", "Redaction", "Summarize", "Vault"}
 """What callers give and nobody is given back: they hold functions, keys and stores."""
 LONG = "tea " * 5_000
 
@@ -70,7 +70,11 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         item = alice.remember("Ann likes green tea", metadata={"tags": ["a"]}, source="chat")
         fact = alice.facts.add("ann", "likes", "tea", valid_from=datetime(2026, 1, 1, tzinfo=UTC))
         made += [item, fact, mnemic.agents.Extracted(facts=[item], links=[fact])]
-        made += [alice.notes.write("plan", {"text": LONG}), alice.notes.get("plan")]
+        made += [
+            alice.notes.write("plan", {"text": LONG}),
+            alice.notes.get("plan"),
+            alice.state.set("k", {"text": LONG}),
+        ]
         made += [chat.settings(), alice.notes.configure(max_notes=3), *alice.sessions.list()]
         made += alice.recall("green tea", neighbors=1)
         made += [alice.context("green tea", session="monday", max_tokens=30_000), alice.stats()]
@@ -136,7 +140,8 @@ def test_a_value_has_a_short_repr(samples: dict[str, Any], name: str) -> None:
 
 
 def test_pandas_takes_what_to_dict_gives(samples: dict[str, Any]) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame([samples["Hit"].to_dict(), samples["Hit"].to_dict()])
     assert list(frame["text"]) == [samples["Hit"].text] * 2
     frame = pandas.DataFrame([samples["SessionInfo"].to_dict()])
@@ -169,9 +174,9 @@ def test_handles_say_what_they_are_of() -> None:
         assert repr(memory) == "<Memory at memory://>"
         assert repr(alice) == "<Scope 'acme/alice'>"
         assert repr(alice.session("monday")) == "<Session 'acme/alice/monday'>"
-        parts = [alice.sessions, alice.notes, alice.memories, alice.facts]
+        parts = [alice.sessions, alice.notes, alice.memories, alice.facts, alice.state]
         assert [repr(part) for part in parts] == [
-            f"<{name} of 'acme/alice'>" for name in ("Sessions", "Notes", "Memories", "Facts")
+            f"<{name} of 'acme/alice'>" for name in ("Sessions", "Notes", "Memories", "Facts", "State")
         ]
         assert repr(alice._async) == "<AsyncScope 'acme/alice'>"
         assert repr(mnemic.agents.open_journal(alice)) == "<Journal of 'acme/alice'>"

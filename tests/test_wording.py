@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -17,13 +17,16 @@ OLD_WORDS = re.compile(
 )
 
 
-def strings(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text and whether it is a docstring, of every string of several words."""
+@cache
+def strings(path: Path) -> list[tuple[int, str, bool]]:
+    """Return line, text and whether it is a docstring, of every string of several words."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            yield node.lineno, node.value, id(node) in documents
+    return [
+        (node.lineno, node.value, id(node) in documents)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+    ]
 
 
 def test_a_docstring_begins_with_what_a_thing_is_or_does() -> None:

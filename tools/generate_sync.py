@@ -18,6 +18,7 @@ SOURCES = [
     "features/notes.py",
     "features/memories.py",
     "features/facts.py",
+    "features/state.py",
     "memory.py",
     "scope.py",
 ]
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 OPEN = '''
 def open(
-    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
+    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: Indexing = None,
     encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
     signing_key: SigningKeys | None = None, redact: Redacting = None,
     history: timedelta | bool | Literal["recorded"] | None = None, index_bytes: int = INDEX_BYTES,
@@ -40,7 +41,8 @@ def open(
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
-    the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
+    the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall, or a
+    LangChain vector store.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, "file:PATH", "env:NAME", a `MasterKey`, a list of
     these whose first encrypts, or an `Encryption`. `audit` logs all changes: True for the same store, another store
     or its URL, or an `Audit`. `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes,
@@ -367,6 +369,7 @@ OURS = (
     "AsyncSessions",
     "AsyncNotes",
     "AsyncFacts",
+    "AsyncState",
     "AsyncMemories",
     "AsyncLearner",
 )

@@ -47,14 +47,15 @@ from .features.fact_items import Fact
 from .features.facts import AsyncFacts, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
-from .features.importing import Imported, Skipped
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
+from .features.record_import import Imported, Skipped
 from .features.redaction_scan import FoundCount, Scanned
+from .features.session_settings import Overflow, Retention, SessionSettings
 from .features.sessions import AsyncSession
-from .features.settings import Overflow, Retention, SessionSettings
+from .features.state import AsyncState, StateItem
 from .features.summary import Summarize
 from .features.versions import Version
 from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
@@ -75,8 +76,8 @@ from .redaction.recognizer import Finding, RecognizerLike
 from .redaction.redactor import RedactionAction, RedactionEngine
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, verify_signature
-from .store.protocol import Store, Unreached
-from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
+from .store.protocol import Indexing, LangChainFilter, LangChainIndex, Store, Unreached, VectorStore
+from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, State, copy, open
 from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
@@ -106,22 +107,23 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "JSON", "AccessDeniedError", "Acting", "AgentCall", "AnthropicMessage", "AsyncFacts", "AsyncMemories",
-    "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
-    "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError", "ClosedError",
-    "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder",
-    "EmbedderError", "Encryption", "EncryptionKey", "EncryptionKeys", "ErasedArchive", "ErasedDerivation",
-    "ErasedStream", "ErasureCertificate", "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded",
-    "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit", "Hold", "ImageInfo",
-    "Imported", "InterruptedErasure", "InvalidValueError", "Item", "LimitError", "MasterKey", "Memories", "Memory",
-    "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
-    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
+    "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "AsyncState", "Audit", "AuditEntry",
+    "AuditError", "AuditFlags", "AuditPage", "AuditProblem", "AuditVerification", "Auditing", "BudgetError",
+    "ClosedError", "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied", "DecryptionError",
+    "Duplicates", "Embedder", "EmbedderError", "Encryption", "EncryptionKey", "EncryptionKeys", "ErasedArchive",
+    "ErasedDerivation", "ErasedStream", "ErasureCertificate", "EventLoopError", "Exported", "Fact", "FactGraph",
+    "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Finding", "Forgotten", "FoundCount", "HeldError", "Hit",
+    "Hold", "ImageInfo", "Imported", "Indexing", "InterruptedErasure", "InvalidValueError", "Item",
+    "LangChainFilter", "LangChainIndex", "LimitError", "MasterKey", "Memories", "Memory", "MemoryItem", "Message",
+    "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood",
+    "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
     "OpenAIMessage", "OpenOptions", "Opening", "Overflow", "PresidioEngine", "Rebuild", "RecognizerLike", "Record",
-    "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right", "Role",
-    "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings",
-    "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "StaticEmbedder", "Stats", "Store",
-    "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "SubjectExport",
-    "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError",
-    "Unreached", "UnreadableStoreError", "Vault", "Vectors", "Verification", "Version", "copy", "copy_async",
-    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
-    "verify_certificate", "verify_signature",
+    "Redacting", "Redaction", "RedactionAction", "RedactionEngine", "Ref", "Reference", "Retention", "Right",
+    "Role", "Scanned", "Scope", "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo",
+    "SessionSettings", "Sessions", "SignatureError", "SigningKey", "SigningKeys", "Skipped", "State", "StateItem",
+    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "StoreUnavailableError", "SubjectExport", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
+    "TransformerEmbedder", "UnknownSchemeError", "Unreached", "UnreadableStoreError", "Vault", "VectorStore",
+    "Vectors", "Verification", "Version", "copy", "copy_async", "from_anthropic", "from_openai", "open",
+    "open_async", "to_anthropic", "to_openai", "token_counter", "verify_certificate", "verify_signature",
 ]  # fmt: skip

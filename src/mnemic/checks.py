@@ -41,6 +41,8 @@ MAX_JSON_DEPTH = 100
 """Maximum nesting depth of lists and objects."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=2F|25|[01][0-9A-F]|7F|$)")
+_ESCAPE = re.compile(r"%(2F|25|[01][0-9A-F]|7F)")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,6 +106,25 @@ def check_segment(value: object, field: str = "scope segment") -> str:
     return name
 
 
+def to_segment(id: object, field: str = "id") -> str:
+    """Return an id of another system as a scope segment; `from_segment` reverts it.
+
+    A '/', a control character and what looks like an escape are written as %2F and so on, the empty id as "%".
+    Raises InvalidValueError for an id that is not text, or too long.
+    """
+    return _segment_of(_check_string(id, field), field)
+
+
+@lru_cache(maxsize=10_000)
+def _segment_of(text: str, field: str) -> str:
+    return check_segment(_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text) or "%", field)
+
+
+def from_segment(segment: str) -> str:
+    """Return the id that `to_segment` has made a segment of."""
+    return "" if segment == "%" else _ESCAPE.sub(lambda found: chr(int(found[1], 16)), segment)
+
+
 def check_kind(value: object) -> str:
     """Return `value` if it is a valid record kind; raises InvalidValueError otherwise."""
     if not isinstance(value, str) or not is_kind(value):
@@ -165,8 +186,15 @@ def check_text(value: object, field: str) -> str:
     return value
 
 
+def storable_text(value: object, field: str) -> str:
+    """Return text with U+FFFD for what no back-end can store; raises as `check_text` if it is no text or too long."""
+    return check_text(_UNSTORABLE.sub("\ufffd", _check_string(value, field)), field)
+
+
 def check_number(value: object, field: str, *, least: float | None = None) -> float:
     """Return `value` as a finite float; raises InvalidValueError for anything else."""
+    if type(value) is float and math.isfinite(value) and (least is None or value >= least):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValueError(f"{field} must be a number, not {type(value).__name__}: {shown(value)}")
     try:
@@ -282,7 +310,7 @@ def _clean(node: Any, depth: int) -> tuple[Any, int]:
             raise _UnfitError(f"must be finite, as JSON demands: {node!r}")
         return float(node), 8
     if isinstance(node, str):
-        return _clean_text(str(node))
+        return _clean_text(str.__str__(node))
     raise _UnfitError(f"cannot be kept as JSON: {kind.__name__} {shown(node)}")
 
 
@@ -303,10 +331,12 @@ def _clean_object(node: Mapping[Any, Any], depth: int) -> tuple[dict[str, Any], 
         if not isinstance(key, str):
             raise _UnfitError(f"has a key that is not a string, as JSON demands: {shown(key)}")
         try:
-            name = key if type(key) is str and key.isprintable() else _clean_text(str(key))[0]
+            name = key if type(key) is str and key.isprintable() else _clean_text(str.__str__(key))[0]
             # Nearly every text passes this fast test.
             if type(item) is str and item.isascii() and "\0" not in item and len(item) <= MAX_SIZE:
                 cleaned[name], size = item, len(item)
+            elif item is None or type(item) is bool:
+                cleaned[name], size = item, 4
             else:
                 cleaned[name], size = _clean(item, depth - 1)
         except _UnfitError as unfit:
@@ -344,7 +374,7 @@ def copy_json(value: JSON) -> JSON:
 def _check_string(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
-    return str(value)
+    return str.__str__(value)
 
 
 def _described(character: str) -> str:

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
-from .layers.beside import open_encrypted
+from .layers.auxiliary_stores import open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
 from .layers.encryption_metadata import METADATA_REF, store_id
 from .layers.master_key import EncryptionKeys
 from .layers.redact import RedactedView
 from .layers.store_embedder import EMBEDDER_REF, recorded_id
-from .layers.versions import BEGIN_REF, placed
+from .layers.version_records import BEGIN_REF, copied_version
 from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
 from .records import EMBEDDER_KIND, ENCRYPTION_KIND, FENCE_KIND, VERSION, Record, ScopePath, Stream, Value, digest
@@ -96,7 +96,7 @@ async def copy_async(
             await store.close()
 
 
-def as_copied(record: Record) -> list[Op]:
+def copy_ops(record: Record) -> list[Op]:
     """Return the operations that write a record of another store, with its times and derived values."""
     # The entry belongs to this version of the record; the uses to none.
     entries = {name: value for name, value in record.derived.items() if name != USE}
@@ -236,7 +236,7 @@ class _Copy:
             async for one in scan_all(self.source, scan):
                 self._seqs[record.scope].setdefault(one.kind, []).append(one.seq)
         seqs = self._seqs[record.scope]
-        return placed(record, lambda kind: seqs.get(kind, ()))
+        return copied_version(record, lambda kind: seqs.get(kind, ()))
 
     async def _page(self, records: Sequence[Record], through: Store) -> None:
         existing = await self.target.read([record.ref for record in records])
@@ -245,7 +245,7 @@ class _Copy:
         for record, stored in zip(records, existing, strict=True):
             if stored is not None and digest(stored) == digest(record):
                 continue
-            ops += as_copied(record)
+            ops += copy_ops(record)
             self.written += 1
             size += len(record.text or "") + len(_encode(record.data))
             if size > WRITTEN_AT_ONCE:

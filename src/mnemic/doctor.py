@@ -22,7 +22,7 @@ from .errors import (
 )
 from .features.hits import to_item_of
 from .kinds import KINDS
-from .layers.beside import open_encrypted
+from .layers.auxiliary_stores import open_encrypted
 from .layers.encryption import check_plain
 from .layers.encryption_metadata import METADATA_REF
 from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption_of
@@ -32,7 +32,7 @@ from .recall.index_entry import entry_name
 from .records import RECALLED, VERSION, Record, ScopePath, Stream, Value
 from .store import registry
 from .store.damage import records_around, streams_around
-from .store.diagnosis import Diagnosis, Problem
+from .store.diagnosis import Diagnosis, StoreProblem
 from .store.protocol import Capability, Store, scan_all
 from .store.query import Scan, StreamScan
 
@@ -68,7 +68,7 @@ class Examination(Value, frozen=True, kw_only=True):
     read: int | None
     """Number of these that were read, to find damaged ones; of an encrypted store without its key, not decrypted."""
     facts: dict[str, Any]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[StoreProblem] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:

@@ -15,7 +15,7 @@ from .recallset import Conversation, Question, TurnId
 from .sync import Memory, Scope
 
 __all__ = [
-    "CUTOFFS", "GAIN_CUTOFF", "TENANT", "Answer", "Breakdown", "Latency", "Level", "Report", "evaluate", "measure",
+    "CUTOFFS", "GAIN_CUTOFF", "TENANT", "Breakdown", "Latency", "Level", "Report", "TimedHits", "evaluate", "measure",
     "steps",
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
     compare: dict[str, Report] = field(default_factory=dict)
 
 
-class Answer(Struct, frozen=True):
+class TimedHits(Struct, frozen=True):
     """A question's hits, best first, and how long they took."""
 
     question: Question
@@ -110,7 +110,7 @@ def evaluate(
     ways: dict[str, dict[str, Any]] = {"": {"weights": weights}} | {
         name: {"signals": name.split("+")} for name in compare
     }
-    answers: dict[str, list[Answer]] = {name: [] for name in ways}
+    answers: dict[str, list[TimedHits]] = {name: [] for name in ways}
     done = progress or (lambda _: None)
     written: list[Scope] = []
     seconds = 0.0
@@ -176,22 +176,22 @@ def _vacant(memory: Memory, conversation: Conversation) -> Scope:
     return space
 
 
-def _ask(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
+def _ask(space: Scope, question: Question, options: dict[str, Any]) -> TimedHits:
     started = perf_counter()
     hits = space.recall(question.text, CUTOFFS[-1], kinds="message", **options)
     ms = (perf_counter() - started) * 1000
-    return Answer(question, [(hit.record.scope.name, hit.record.key) for hit in hits], ms)
+    return TimedHits(question, [(hit.record.scope.name, hit.record.key) for hit in hits], ms)
 
 
-def _ask_store(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
+def _ask_store(space: Scope, question: Question, options: dict[str, Any]) -> TimedHits:
     started = perf_counter()
     hits = space.recall(question.text, CUTOFFS[-1], uses=False, **options)
     ms = (perf_counter() - started) * 1000
-    return Answer(question, [(hit.scope.path, f"{hit.kind}/{hit.id}") for hit in hits], ms)
+    return TimedHits(question, [(hit.scope.path, f"{hit.kind}/{hit.id}") for hit in hits], ms)
 
 
-def _report(answers: list[Answer], store_s: float) -> Report:
-    by_category: dict[str, list[Answer]] = {}
+def _report(answers: list[TimedHits], store_s: float) -> Report:
+    by_category: dict[str, list[TimedHits]] = {}
     for answer in answers:
         if answer.question.category is not None:
             by_category.setdefault(answer.question.category, []).append(answer)
@@ -206,7 +206,7 @@ def _report(answers: list[Answer], store_s: float) -> Report:
     )
 
 
-def _breakdown(answers: list[Answer]) -> Breakdown:
+def _breakdown(answers: list[TimedHits]) -> Breakdown:
     turns, sessions = [answer.turns for answer in answers], [answer.sessions for answer in answers]
     return Breakdown(measure(turns), measure(sessions), len(answers))
 

@@ -187,10 +187,10 @@ class BorrowedDriver(Inline):
     """Runs coroutines on the driver of another memory, and leaves that one running."""
 
     def __init__(self, lender: Driver) -> None:
-        self._lender = lender
+        self.lender: Driver = lender.lender if isinstance(lender, BorrowedDriver) else lender
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        return self._lender.run(coroutine)
+        return self.lender.run(coroutine)
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Run `last`, which never waits, also after the lender was closed."""
@@ -372,7 +372,13 @@ async def off_loop(work: Callable[[], Result]) -> Result:
         return work()
     import asyncio
 
-    return await asyncio.to_thread(work)
+    def run() -> Result:
+        try:
+            return work()
+        except StopIteration as error:  # a future cannot hold it, and would never be done
+            raise RuntimeError("a function raised StopIteration") from error
+
+    return await asyncio.to_thread(run)
 
 
 async def pause(seconds: float = 0.002) -> None:

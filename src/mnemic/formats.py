@@ -202,7 +202,17 @@ def _mapping(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def _block(value: Any) -> Block:
-    return _text(value) if isinstance(value, str) else dict(_mapping(value, "a content block"))
+    """Return a content block; those of OpenAI's Responses API as the other APIs name them."""
+    if isinstance(value, str):
+        return _text(value)
+    match _mapping(value, "a content block"):
+        case {"type": "input_text" | "output_text", "text": str(text)}:
+            return _text(text)
+        case {"type": "input_image"} as block if (url := image_in(block)) is not None:
+            detail = {"detail": block["detail"]} if "detail" in block else {}
+            return {"type": "image_url", "image_url": {"url": url} | detail}
+        case block:
+            return dict(block)
 
 
 def _text(text: str) -> Block:

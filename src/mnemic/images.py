@@ -98,6 +98,8 @@ def image_in(block: Any) -> str | None:
             return url
         case {"type": "image_url", "image_url": {"url": str(url)}} if is_url(url):
             return url
+        case {"type": "input_image", "image_url": str(url)} if is_url(url):
+            return url
     return None
 
 

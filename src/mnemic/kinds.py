@@ -30,6 +30,8 @@ NOTE = "note"
 """A note."""
 FACT = "fact"
 """A fact."""
+STATE = "state"
+"""A value of an application, which is found by its key alone."""
 PRUNED = "pruned"
 """An archived memory: it has no text, so recall does not find it."""
 HISTORY = "memory-history"
@@ -66,6 +68,10 @@ ENCRYPTION_KIND = "encryption"
 """Kind of the records, at the root, that mark a store as encrypted, and hold its wrapped keys."""
 FENCE_KIND = "key-fence"
 """Kind of a stream without records in each scope of an encrypted store, whose settings name the current data key."""
+INDEXED = "indexed"
+"""Kind of the records that say which documents of a LangChain vector store another record of their scope has."""
+INDEX_POSITION = "index-position"
+"""Kind of the records that say how far a LangChain vector store has followed the streams of their scope."""
 CLIENT_EMBEDDER, CLIENT_ENCRYPTION = "client-embedder", "client-encryption"
 """Kinds, on a server, of the records EMBEDDER_KIND and ENCRYPTION_KIND of a client's own layers."""
 CLIENT_FENCE, CLIENT_ROOT_FENCE = "client-key-fence", "client-root-fence"
@@ -105,6 +111,7 @@ KINDS: dict[str, Kind] = {
     MEMORY: Kind(recalled=True, versioned=True),
     NOTE: Kind(recalled=True, versioned=True),
     FACT: Kind(recalled=True, versioned=True),
+    STATE: Kind(written=False),
     PRUNED: Kind(versioned=True),
     HISTORY: Kind(),
     JOURNAL: Kind(),
@@ -128,6 +135,12 @@ KINDS: dict[str, Kind] = {
     CHAINS_KIND: Kind(written=False, counted=False, audited=False, exported=False, access="none", erasing="kept"),
     ENCRYPTION_KIND: Kind(written=False, counted=False, audited=False, exported=False, access="none", erasing="apart"),
     FENCE_KIND: Kind(written=False, counted=False, audited=False, exported=False, access="none", erasing="found"),
+    INDEXED: Kind(
+        written=False, counted=False, audited=False, held=False, exported=False, listed=False, erasing="kept"
+    ),
+    INDEX_POSITION: Kind(
+        written=False, counted=False, audited=False, held=False, exported=False, listed=False, erasing="kept"
+    ),
     CLIENT_EMBEDDER: Kind(written=False, counted=False, audited=False, erasing="found"),
     CLIENT_ENCRYPTION: Kind(written=False, counted=False, audited=False, erasing="found"),
     CLIENT_FENCE: Kind(written=False, counted=False, audited=False, held=False, erasing="found"),
@@ -143,7 +156,7 @@ OF_SESSIONS = tuple(name for name, kind in KINDS.items() if kind.of_session)
 WRITTEN = tuple(name for name, kind in KINDS.items() if kind.written)
 """Kinds with what users write."""
 NOT_WRITTEN = frozenset(KINDS).difference(WRITTEN)
-"""Kinds of internal records, which hold nothing that users write."""
+"""Kinds of internal records and of state, which redaction and `forget` leave as they are."""
 AUDITED = tuple(name for name, kind in KINDS.items() if kind.audited)
 """Kinds whose changes are audited."""
 UNLISTED = tuple(name for name, kind in KINDS.items() if not kind.listed)

@@ -14,27 +14,28 @@ from msgspec.structs import replace
 from .checks import check_callable, check_count, check_names, check_several, check_time, shown
 from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.certificate import ErasureCertificate, finish
-from .features.erasure import Erasing
+from .features.erasure import ErasingServer
 from .features.export import Exported, FileOrPath
 from .features.holds import release_ended
-from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
 from .features.purging import compact
+from .features.record_import import Imported
 from .features.redaction_scan import RedactionScan, Scanned
 from .layers.audit import AuditLayer
-from .layers.audit_chain import ChainLayer, continuable
+from .layers.audit_chain import ChainLayer, has_own_log
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Audit, Auditing, audit_of
 from .layers.audit_verify import AuditVerification, AuditVerifier, make_checkpoint, read_checkpoint
-from .layers.beside import open_beside, open_encrypted
+from .layers.auxiliary_stores import open_auxiliary, open_encrypted
 from .layers.encryption import EncryptLayer, check_plain
 from .layers.history import HistoryLayer, check_keeping, kept_time
 from .layers.hold import HoldLayer
 from .layers.index import IndexLayer
+from .layers.layer import whole_store
 from .layers.master_key import EncryptionKeys
 from .layers.redact import RedactLayer, reveal
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, confined, require, require_whole, visible_root
-from .layers.served import ServedLayer
+from .layers.server_search import ServerSearchLayer
 from .layers.store_signing import StoreSigning
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
@@ -45,7 +46,7 @@ from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys, signing_keys
 from .store import registry
 from .store.availability import optional
-from .store.protocol import Capability, Companion, SearchableStore, Store
+from .store.protocol import Capability, Companion, Indexing, SearchableStore, Store
 from .store.registry import INDEX_GROUP, StoreURL
 from .telemetry.calls import Origin, observed
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
@@ -59,7 +60,7 @@ class OpenOptions(TypedDict, total=False):
 
     tokens: Tokens
     embedder: Embedder | str | None
-    index: str | None
+    index: Indexing
     encryption_key: EncryptionKeys | None
     audit: Auditing
     signing_key: SigningKeys | None
@@ -131,8 +132,8 @@ class AsyncMemory:
         if chain is not None and trail is None:
             below = chain
         own = embedder != AUTO or companion is not None or Capability.SEARCH not in below.capabilities
-        self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServedLayer(below)
-        kept: HistoryLayer | IndexLayer | ServedLayer = self._index
+        self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServerSearchLayer(below)
+        kept: HistoryLayer | IndexLayer | ServerSearchLayer = self._index
         if history is not None:
             if Capability.SEARCH in store.capabilities:
                 raise InvalidValueError(SERVERS_HISTORY)
@@ -251,7 +252,7 @@ class AsyncMemory:
         require_whole(self._store, "finish_erasure")
         if not isinstance(certificate, ErasureCertificate):
             raise InvalidValueError(f"finish_erasure takes the certificate of an erasure, not {shown(certificate)}")
-        if isinstance(self._backend, Erasing):
+        if isinstance(self._backend, ErasingServer):
             raise InvalidValueError("the server has erased this: run mnemic erase --finish there, on its store")
         # Those of restricted memories do not name the store.
         if certificate.store not in ("", Origin(self.url).id) or certificate.dry_run:
@@ -317,7 +318,7 @@ class AsyncMemory:
         return changed
 
     async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None, data_keys: bool) -> int:
-        archive = await open_beside(self._store, url)
+        archive = await open_auxiliary(self._store, url)
         try:
             assert isinstance(archive, EncryptLayer), "beside an encrypted store everything is encrypted"
             if not await archive.holds_anything():
@@ -523,7 +524,7 @@ def open_async(
     *,
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
-    index: str | None = None,
+    index: Indexing = None,
     encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     signing_key: SigningKeys | None = None,
@@ -535,7 +536,8 @@ def open_async(
     """Open the memory at a URL for use on an event loop: await it, or use it with `async with`.
 
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that
-    made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
+    made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall, or a
+    LangChain vector store.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, "file:PATH", "env:NAME", a `MasterKey`, a list of
     these whose first encrypts, or an `Encryption`. `audit`
     logs all changes: True for the same store, another store or its URL, or an `Audit`.
@@ -563,7 +565,7 @@ def open_async(
         redaction = redaction_of(redact)
         companion: Companion | None = None
         async with AsyncExitStack() as stack:
-            if index is not None:
+            if isinstance(index, str):
                 index_url, maker = registry.found_in(INDEX_GROUP, index)
                 companion = await maker.open(index_url)
                 stack.push_async_callback(companion.close)
@@ -571,19 +573,23 @@ def open_async(
             stack.push_async_callback(store.close)
             if clock is not None:
                 store.clock = lambda: check_time(clock(), "the clock's time")
+            if index is not None and companion is None:
+                from .indexes.langchain import open_vector_store
+
+                companion = await open_vector_store(index, whole_store(store))
             encrypted: EncryptLayer | None = None
             if encryption_key is not None:
                 encrypted = await open_encrypted(store, encryption_key, str(parsed))
                 stack.push_async_callback(encrypted.close)
             if logged is not None and logged.existing and logged.store is None:
-                logged = logged if await continuable(encrypted or store, signing is not None) else None
+                logged = logged if await has_own_log(encrypted or store, signing is not None) else None
             if logged is not None and isinstance(logged.store, str):
-                trail = await open_beside(encrypted or store, logged.store)
+                trail = await open_auxiliary(encrypted or store, logged.store)
                 stack.push_async_callback(trail.close)
                 logged = replace(logged, store=trail)
             vault = None if redaction is None else redaction.vault
             if redaction is not None and vault is not None and isinstance(vault.store, str):
-                beside = await open_beside(encrypted or store, vault.store)
+                beside = await open_auxiliary(encrypted or store, vault.store)
                 stack.push_async_callback(beside.close)
                 redaction = replace(redaction, vault=replace(vault, store=beside))
             memory = AsyncMemory(

@@ -350,6 +350,9 @@ def decode(record: Record) -> Message:
             # A fast path: most messages have only a role and a text.
             role, text = data["role"], record.text
             return Message(role, text, record.key, None, [], [], None, [], None, record.meta, record.created)  # type: ignore[arg-type]
+        if len(data) == 2 and "name" in data:
+            role, text, name = data["role"], record.text, data["name"]
+            return Message(role, text, record.key, name, [], [], None, [], None, record.meta, record.created)  # type: ignore[arg-type]
         return Message(
             role=data["role"],
             content=data.get("content", record.text),

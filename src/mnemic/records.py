@@ -40,6 +40,7 @@ from .kinds import (
     PRUNED,
     RECALLED,
     SIGNING_KIND,
+    STATE,
     SUMMARY,
     TITLE,
     UNLISTED,
@@ -51,9 +52,9 @@ __all__ = [
     "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "AUDIT_KINDS", "CHAINS_KIND", "EMBEDDER_KIND",
     "ENCRYPTION_KIND", "ERASURE_KIND", "FACT", "FENCE_KIND", "GUARD", "HISTORY", "HOLD_KIND", "JOURNAL",
     "KEPT_BY_ERASURE", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED",
-    "RECALLED", "SIGNING_KIND", "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record", "Ref",
-    "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "fact_key", "known_scope", "now",
-    "parse_time", "plain", "unreadable",
+    "RECALLED", "SIGNING_KIND", "STATE", "SUMMARY", "TITLE", "UNLISTED", "VAULT", "VERSION", "Match", "Record",
+    "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of", "fact_key", "known_scope",
+    "now", "parse_time", "plain", "unreadable",
 ]  # fmt: skip
 
 SHOWN = 60
@@ -142,7 +143,7 @@ class ScopePath(Value, frozen=True, order=True):
     @classmethod
     def of(cls, *segments: ScopePath | str) -> ScopePath:
         """Return the scope path of these segments; a string is one segment, so it must not contain '/'."""
-        scope = cls()
+        scope = _ROOT
         for segment in segments:
             scope = scope / segment
         return scope
@@ -165,7 +166,7 @@ class ScopePath(Value, frozen=True, order=True):
     def __truediv__(self, segment: ScopePath | str) -> ScopePath:
         """Return the path one segment below; raises InvalidValueError for an invalid segment."""
         inner = segment.path if isinstance(segment, ScopePath) else check_segment(segment)
-        return ScopePath(f"{self.path}/{inner}") if self.path and inner else ScopePath(inner or self.path)
+        return known_scope(f"{self.path}/{inner}" if self.path and inner else inner or self.path)
 
     def contains(self, other: ScopePath) -> bool:
         """Return whether `other` is this scope or below it."""
@@ -177,8 +178,11 @@ class ScopePath(Value, frozen=True, order=True):
 
 @lru_cache(maxsize=10_000)
 def known_scope(path: str) -> ScopePath:
-    """Return the scope of a stored path, without validating it again; cached."""
+    """Return the scope of a path, which is not validated again if it is known; raises InvalidValueError."""
     return ScopePath(path)
+
+
+_ROOT = ScopePath()
 
 
 class Record(Value, frozen=True):

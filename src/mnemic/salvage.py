@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec import field
 
-from .copying import as_copied
+from .copying import copy_ops
 from .doctor import INTERNAL
 from .errors import ConflictError, DecryptionError, InvalidValueError, NotFoundError, StoreError, UnreadableStoreError
-from .layers.beside import open_encrypted
+from .layers.auxiliary_stores import open_encrypted
 from .layers.encryption import EncryptLayer
 from .layers.encryption_metadata import METADATA_REF, is_internal
 from .layers.master_key import EncryptionKeys, UnknownMasterKeyError, encryption_of
@@ -22,7 +22,7 @@ from .store.diagnosis import Readable
 from .store.matching import to_cursor
 from .store.protocol import Capability, Store, is_empty
 from .store.query import Op, Scan, StreamScan, Touch, Write
-from .store.registry import Backend, StoreURL
+from .store.registry import Backend, StoreURL, closed_on_error
 
 __all__ = ["Lost", "Salvaged", "salvage"]
 
@@ -109,11 +109,8 @@ async def _decrypting(store: Store, key: EncryptionKeys, url: str) -> EncryptLay
     if (key_store := encryption_of(key).key_store) is not None:
         await registry.find_existing(key_store)
     layer = await open_encrypted(store, key, url)
-    try:
+    async with closed_on_error(layer):
         await layer.prepare()
-    except BaseException:
-        await layer.close()
-        raise
     return layer
 
 
@@ -216,7 +213,7 @@ class _Salvage:
         ops: list[Op] = []
         try:
             for record in records:
-                ops += as_copied(record)
+                ops += copy_ops(record)
             await self._target.write(Write(tuple(ops)))
             self._saved[name[1]] += len(records)
         except InvalidValueError as error:

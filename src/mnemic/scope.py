@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_name, check_names, check_several, check_time, check_weights, shown
+from .checks import check_count, check_name, check_names, check_several, check_time, check_weights, shown, storable_text
 from .errors import InvalidValueError, NotFoundError
 from .features.as_of import as_of_store
 from .features.certificate import ErasureCertificate
@@ -18,20 +18,20 @@ from .features.erasure import Erasure
 from .features.erasure_derived import Rebuild
 from .features.export import Exported, FileOrPath, SubjectExport
 from .features.facts import AsyncFacts
-from .features.forgetting import Filters, Forgetting, Forgotten
-from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
+from .features.forgetting import ForgetFilters, Forgetting, Forgotten
+from .features.hits import Hit, Item, Reference, delete_refs, find_ref, is_readable, to_hit, to_item_of
 from .features.holds import list_holds, release_hold, set_hold
-from .features.importing import Imported
 from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, scope_stats, session_path
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
-from .features.record_contents import readable
+from .features.record_import import Imported
 from .features.redaction_scan import RedactionScan, Scanned
+from .features.session_settings import GivenSettings, Overflow, Retention
 from .features.sessions import AsyncSession
-from .features.settings import GivenSettings, Overflow, Retention
+from .features.state import AsyncState
 from .features.versions import Version, item_history, restore_item
-from .layers.beside import open_beside
+from .layers.auxiliary_stores import open_auxiliary
 from .layers.hold import Hold
 from .layers.redact import reveal
 from .layers.restricted import require
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 class AsyncScope:
     """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reads cover this scope and those below it, writes only this scope; `notes`, `memories` and `facts` are of this
-    scope alone. Each method says what it covers.
+    Reads cover this scope and those below it, writes only this scope; `notes`, `memories`, `facts` and `state`
+    are of this scope alone. Each method says what it covers.
     """
 
     path: ScopePath
@@ -61,6 +61,7 @@ class AsyncScope:
     notes: AsyncNotes
     memories: AsyncMemories
     facts: AsyncFacts
+    state: AsyncState
 
     def __init__(self, store: SearchableStore, path: ScopePath, tokens: TokenCounter) -> None:
         self.path = path
@@ -68,11 +69,17 @@ class AsyncScope:
         self.notes = AsyncNotes(store, path)
         self.memories = AsyncMemories(store, path)
         self.facts = AsyncFacts(store, path)
+        self.state = AsyncState(store, path)
         self._store = store
         self._tokens = tokens
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path.path!r}>"
+
+    @property
+    def now(self) -> datetime:
+        """The current time, by the clock that the memory was opened with."""
+        return self._store.clock()
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
@@ -176,7 +183,8 @@ class AsyncScope:
             return []
         search = Search(
             scope=self.path,
-            query=query,
+            # Someone's message, which may hold anything; it is compared, not stored.
+            query=storable_text(query, "query"),
             kinds=() if kinds is None else recalled_kinds(kinds),
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
             as_of=self._store.clock() if as_of is None else check_time(as_of, "as_of"),
@@ -192,7 +200,7 @@ class AsyncScope:
             ),
             uses=uses,
         )
-        return [to_hit(match) for match in await self._store.search(search) if readable(match)]
+        return [to_hit(match) for match in await self._store.search(search) if is_readable(match)]
 
     async def get(self, item: Reference) -> Item:
         """Return the current message, memory, note or fact, here or below, by id or hit.
@@ -284,7 +292,7 @@ class AsyncScope:
         are kept. With `dry_run` it only counts. Raises InvalidValueError without items and filters, StoreError if the
         archive fails.
         """
-        filters = Filters(
+        filters = ForgetFilters(
             older_than=older_than,
             faded_below=faded_below,
             half_life=half_life,
@@ -295,7 +303,7 @@ class AsyncScope:
             kinds=kinds,
         )
         if items:
-            if filters != Filters() or archive:
+            if filters != ForgetFilters() or archive:
                 raise InvalidValueError("forget takes items, or filters, not both")
             return await self._forget_items(items, dry_run)
         forgetting = Forgetting(self._store, self.path, filters)
@@ -306,7 +314,7 @@ class AsyncScope:
             return await forgetting.delete()
         if archive is True:
             return await forgetting.archive_beside()
-        store = await open_beside(self._store, archive)
+        store = await open_auxiliary(self._store, archive)
         try:
             return await forgetting.archive_to(store)
         finally:
@@ -336,6 +344,7 @@ class AsyncScope:
         until: datetime | None = None,
         min_importance: float | None = None,
         as_of: datetime | None = None,
+        exclude: Sequence[Reference] = (),
     ) -> Context:
         """Build a block for a prompt, of at most `max_tokens`, from what is here and below.
 
@@ -343,7 +352,7 @@ class AsyncScope:
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
         Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
         recall; what it does not use goes to older turns. If the best hit is too long for it, its text is cut.
-        `min_score` and the filters are those of `recall`.
+        `min_score`, `exclude` and the filters are those of `recall`.
         Raises BudgetError if the system message and the last turn do not fit.
         """
         chat = None if session is None else self.session(session)
@@ -362,6 +371,7 @@ class AsyncScope:
                 min_importance=min_importance,
                 min_score=min_score,
                 as_of=as_of,
+                exclude=exclude,
                 uses=False,
             )
 

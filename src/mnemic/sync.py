@@ -22,14 +22,15 @@ from .features.fact_items import Fact
 from .features.facts import MAX_FACTS, AsyncFacts, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
-from .features.importing import Imported
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
+from .features.record_import import Imported
 from .features.redaction_scan import Scanned
+from .features.session_settings import Overflow, Retention, SessionSettings
 from .features.sessions import AsyncSession
-from .features.settings import Overflow, Retention, SessionSettings
+from .features.state import AsyncState, StateItem
 from .features.versions import Version
 from .layers.audit_entry import AuditEntry, AuditPage
 from .layers.audit_settings import Acting, Auditing
@@ -48,13 +49,14 @@ from .redaction.config import Redacting
 from .scope import AsyncScope
 from .signing import SigningKey, SigningKeys
 from .store import registry
+from .store.protocol import Indexing
 from .tokens import DEFAULT_ENCODING
 
 if TYPE_CHECKING:
     import networkx
     import pandas
 
-__all__ = ["Facts", "Memories", "Memory", "Notes", "Scope", "Session", "Sessions", "copy", "open"]
+__all__ = ["Facts", "Memories", "Memory", "Notes", "Scope", "Session", "Sessions", "State", "copy", "open"]
 
 
 class Session:
@@ -167,6 +169,21 @@ class Session:
         """
         return self._driver.run(self._async.delete(*messages))
 
+    def pop(self) -> Message | None:
+        """Delete the newest message and return it; None if there is none.
+
+        Concurrent calls return different messages. Raises ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.pop())
+
+    def archive(self, *messages: Message | str) -> int:
+        """Move messages, given as such or by id, to the archive, in one write; return how many existed.
+
+        They leave the conversation, and recall still finds them. Raises InvalidValueError for anything else,
+        ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.archive(*messages))
+
     def edit(self, message: MessageLike, *, open_images: bool = True) -> Message:
         """Replace the message with the same id, which keeps its place; return the new one.
 
@@ -177,16 +194,17 @@ class Session:
 
     def replace(
         self, messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]], *,
-        open_images: bool = True,
+        archive: bool = False, open_images: bool = True,
     ) -> list[Message]:
         """Replace all messages by these, or by the result of a function of them, in one write; return the new ones.
 
-        Messages are identified by their ids; unchanged ones are not written. On concurrent writes the function is
+        Messages are identified by their ids; unchanged ones are not written. With `archive`, those that are not among
+        the new ones move to the archive. On concurrent writes the function is
         called again with the current messages. New image paths are read, unless `open_images` is false; stored
         ones are not. Raises InvalidValueError for duplicate ids, ConflictError if concurrent writes win every
         attempt; the session is then unchanged.
         """
-        return self._driver.run(self._async.replace(messages, open_images=open_images))
+        return self._driver.run(self._async.replace(messages, archive=archive, open_images=open_images))
 
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session, up to the message `at` or all of it, to a new session beside it.
@@ -390,9 +408,9 @@ class Notes:
         """Delete all notes of this scope."""
         self._driver.run(self._async.clear())
 
-    def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """List the notes of this scope without values, in order of creation."""
-        return self._driver.run(self._async.list(metadata))
+    def list(self, metadata: Mapping[str, Any] | None = None, *, prefix: str = "") -> list[NoteInfo]:
+        """List the notes of this scope without values, in order of creation; those whose key begins with `prefix`."""
+        return self._driver.run(self._async.list(metadata, prefix=prefix))
 
 
 class Memories:
@@ -442,16 +460,16 @@ class Memories:
         self, id: Reference, *, text: str | UnsetType = UNSET, importance: float | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET, source: str | None | UnsetType = UNSET,
         valid_from: datetime | None | UnsetType = UNSET, valid_to: datetime | None | UnsetType = UNSET,
-        pinned: bool | UnsetType = UNSET, if_version: int | None = None,
+        ttl: timedelta | None | UnsetType = UNSET, pinned: bool | UnsetType = UNSET, if_version: int | None = None,
     ) -> MemoryItem:
-        """Change the given fields of a memory of this scope or below; `id` as in `get`.
+        """Change the given fields of a memory of this scope or below; `id` as in `get`; with `ttl` it expires.
 
         With `if_version`, the memory must have that version. Raises as `get` does, and ConflictError if it has another
         one, whose `current` is the stored version, or if concurrent writes win every attempt.
         """
         return self._driver.run(self._async.update(
             id, text=text, importance=importance, metadata=metadata, source=source, valid_from=valid_from,
-            valid_to=valid_to, pinned=pinned, if_version=if_version,
+            valid_to=valid_to, ttl=ttl, pinned=pinned, if_version=if_version,
         ))
 
     def delete(self, *ids: Reference, if_version: int | None = None) -> int:
@@ -505,9 +523,9 @@ class Memories:
         """
         return self._driver.run(self._async.restore(id, used=used))
 
-    def list(self, *, limit: int | None = None) -> list[MemoryItem]:
-        """Return the memories of this scope, oldest first; with `limit`, only the newest."""
-        return self._driver.run(self._async.list(limit=limit))
+    def list(self, *, limit: int | None = None, newest: bool = True) -> list[MemoryItem]:
+        """Return the memories of this scope, oldest first; with `limit`, only the newest, or else only the oldest."""
+        return self._driver.run(self._async.list(limit=limit, newest=newest))
 
 
 class Facts:
@@ -597,6 +615,90 @@ class Facts:
     def save_graphml(self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False) -> int:
         """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
         return self._driver.run(self._async.save_graphml(path, as_of=as_of, history=history))
+
+
+class State:
+    """The state that an application keeps in one scope: checkpoints, cursors, settings; any JSON value under a key.
+
+    Values are found by key, prefix or metadata alone: recall and the context do not see them, and redaction does not
+    change them, since they may be serialized data.
+    """
+
+    def __init__(self, wrapped: AsyncState, driver: Driver) -> None:
+        self._driver = driver
+        self._async = wrapped
+        self.scope: ScopePath = wrapped.scope
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
+
+    def get(self, key: str) -> StateItem | None:
+        """Return the value under a key of this scope with its version, or None."""
+        return self._driver.run(self._async.get(key))
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, StateItem]:
+        """Return the values of those of these keys that exist in this scope."""
+        return self._driver.run(self._async.get_many(keys))
+
+    def set(
+        self, key: str, value: JSON, *, metadata: Mapping[str, Any] | None = None, ttl: timedelta | None = None,
+        if_version: int | None = None,
+    ) -> StateItem:
+        """Set the value under a key of this scope, with its metadata; with `ttl` it expires.
+
+        With `if_version`, the key must have that version, 0 for none; otherwise ConflictError is raised, whose
+        `current` is the stored version. Raises InvalidValueError if the value is not JSON.
+        """
+        return self._driver.run(self._async.set(key, value, metadata=metadata, ttl=ttl, if_version=if_version))
+
+    def set_many(
+        self, values: Mapping[str, JSON], *, metadata: Mapping[str, Any] | None = None, ttl: timedelta | None = None,
+        delete: Sequence[str] = (), if_versions: Mapping[str, int] | None = None,
+    ) -> None:
+        """Set the values under these keys of this scope, and delete others, all or none; `metadata` is for each value.
+
+        With `if_versions`, these of the keys must have these versions, as with `if_version` of `set`; otherwise
+        ConflictError is raised. Raises InvalidValueError if a value is not JSON.
+        """
+        self._driver.run(self._async.set_many(
+            values, metadata=metadata, ttl=ttl, delete=delete, if_versions=if_versions,
+        ))
+
+    def update(self, key: str, change: Callable[[JSON], JSON]) -> StateItem:
+        """Replace the value under a key of this scope by a function of it, which gets None if there is none.
+
+        On concurrent writes the function is called again with the current value; metadata and expiry stay. Raises
+        InvalidValueError if the value is not JSON, ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.update(key, change))
+
+    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Delete a key of this scope; return whether it existed.
+
+        With `if_version`, a value with another version is not deleted, and ConflictError is raised.
+        """
+        return self._driver.run(self._async.delete(key, if_version=if_version))
+
+    def clear(self) -> None:
+        """Delete all state of this scope."""
+        self._driver.run(self._async.clear())
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys of this scope that begin with `prefix`, in order of their first writes."""
+        return self._driver.run(self._async.keys(prefix))
+
+    def list(
+        self, prefix: str = "", *, before: str | None = None, metadata: Mapping[str, Any] | None = None,
+        limit: int | None = None, reverse: bool = False, below: bool = False,
+    ) -> list[StateItem]:
+        """List the values of this scope, in order of their first writes, or with `reverse` newest first.
+
+        Those whose key begins with `prefix`, sorts before `before`, and whose `metadata` are equal, or in a list.
+        With `below`, also those of the scopes below, one scope after the other.
+        """
+        return self._driver.run(self._async.list(
+            prefix, before=before, metadata=metadata, limit=limit, reverse=reverse, below=below,
+        ))
 
 
 class Memory:
@@ -816,8 +918,8 @@ class Memory:
 class Scope:
     """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reads cover this scope and those below it, writes only this scope; `notes`, `memories` and `facts` are of this
-    scope alone. Each method says what it covers.
+    Reads cover this scope and those below it, writes only this scope; `notes`, `memories`, `facts` and `state`
+    are of this scope alone. Each method says what it covers.
     """
 
     def __init__(self, wrapped: AsyncScope, driver: Driver) -> None:
@@ -828,9 +930,15 @@ class Scope:
         self.notes: Notes = Notes(wrapped.notes, driver)
         self.memories: Memories = Memories(wrapped.memories, driver)
         self.facts: Facts = Facts(wrapped.facts, driver)
+        self.state: State = State(wrapped.state, driver)
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__} {self.path.path!r}>'
+
+    @property
+    def now(self) -> datetime:
+        """The current time, by the clock that the memory was opened with."""
+        return self._async.now
 
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
@@ -983,7 +1091,7 @@ class Scope:
         k: int = 40, min_score: float | None = None, kinds: Sequence[str] | str | None = None,
         metadata: Mapping[str, Any] | None = None, roles: Sequence[Role] | Role | None = None,
         since: datetime | None = None, until: datetime | None = None, min_importance: float | None = None,
-        as_of: datetime | None = None,
+        as_of: datetime | None = None, exclude: Sequence[Reference] = (),
     ) -> Context:
         """Build a block for a prompt, of at most `max_tokens`, from what is here and below.
 
@@ -991,12 +1099,12 @@ class Scope:
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
         Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
         recall; what it does not use goes to older turns. If the best hit is too long for it, its text is cut.
-        `min_score` and the filters are those of `recall`.
+        `min_score`, `exclude` and the filters are those of `recall`.
         Raises BudgetError if the system message and the last turn do not fit.
         """
         return self._driver.run(self._async.context(
             query, max_tokens, session=session, share=share, k=k, min_score=min_score, kinds=kinds, metadata=metadata,
-            roles=roles, since=since, until=until, min_importance=min_importance, as_of=as_of,
+            roles=roles, since=since, until=until, min_importance=min_importance, as_of=as_of, exclude=exclude,
         ))
 
     def stats(self) -> Stats:
@@ -1115,7 +1223,7 @@ class Scope:
 
 
 def open(
-    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
+    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: Indexing = None,
     encryption_key: EncryptionKeys | None = None, audit: Auditing = None,
     signing_key: SigningKeys | None = None, redact: Redacting = None,
     history: timedelta | bool | Literal["recorded"] | None = None, index_bytes: int = INDEX_BYTES,
@@ -1124,7 +1232,8 @@ def open(
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
     `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
-    the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
+    the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall, or a
+    LangChain vector store.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, "file:PATH", "env:NAME", a `MasterKey`, a list of
     these whose first encrypts, or an `Encryption`. `audit` logs all changes: True for the same store, another store
     or its URL, or an `Audit`. `signing_key` signs the audit log and certificates: a `SigningKey`, 32 bytes,

@@ -70,7 +70,7 @@ def _name_of(function: Callable[..., int]) -> str:
     return f"{function.__module__}.{name}"
 
 
-class _Function:
+class _FunctionCounter:
     """A plain function as a counter."""
 
     def __init__(self, function: Callable[[str], int]) -> None:
@@ -97,7 +97,7 @@ def counter(choice: str | TokenCounter | Callable[[str], int]) -> TokenCounter:
     if isinstance(choice, TokenCounter):
         return choice
     if callable(choice):
-        return _Function(choice)
+        return _FunctionCounter(choice)
     raise InvalidValueError(f"tokens are counted by an encoding's name or a function, not {shown(choice)}")
 
 
@@ -155,7 +155,7 @@ def _count_block(block: Any, tokens: TokenCounter) -> int:
     if isinstance(block, str):
         return tokens.count(block)
     kind = block.get("type")
-    if kind == "text":
+    if kind in ("text", "input_text", "output_text"):
         return tokens.count(str(block.get("text", "")))
     if kind in _IMAGES:
         named = block.get("image_url")
@@ -168,7 +168,7 @@ def _count_block(block: Any, tokens: TokenCounter) -> int:
     if kind == "input_audio":
         return 0
     # File bytes are not text, and the model does not read a signature.
-    rest = {name: item for name, item in block.items() if name not in ("source", "signature")}
+    rest = {name: item for name, item in block.items() if name not in ("source", "signature", "file_data")}
     inner = rest.pop("content", None) if kind == "tool_result" else None
     total = tokens.count(_compact(rest))
     for item in inner if isinstance(inner, list) else [] if inner is None else [str(inner)]:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from ..memory_access import AnyMemory, AnySession, MemoryAccess
     from .agent import Agent, AnyModel
     from .capability import MemoryCapability, WhichSession
     from .conversion import from_pydantic_ai, to_pydantic_ai
     from .journal import Act, AsyncJournal, Change, Provenance
     from .learning import AsyncLearner, Extracted, Lesson, Summary, extractive
-    from .memory_access import AnyMemory, AnySession, MemoryAccess
+    from .run_memory import INTERRUPTED, AgentCalls, Budget
     from .runtime import Runtime
     from .sync import Journal, Learner, open_journal, open_learner
     from .tools import TOOLS
-    from .turn import INTERRUPTED, AgentCalls, Budget
 
 _MODULES = {
     "agent": ("Agent", "AnyModel"),
@@ -23,11 +23,11 @@ _MODULES = {
     "conversion": ("from_pydantic_ai", "to_pydantic_ai"),
     "journal": ("Act", "AsyncJournal", "Change", "Provenance"),
     "learning": ("AsyncLearner", "Extracted", "Lesson", "Summary", "extractive"),
-    "memory_access": ("AnyMemory", "AnySession", "MemoryAccess"),
+    ".memory_access": ("AnyMemory", "AnySession", "MemoryAccess"),
     "runtime": ("Runtime",),
     "sync": ("Journal", "Learner", "open_journal", "open_learner"),
     "tools": ("TOOLS",),
-    "turn": ("INTERRUPTED", "AgentCalls", "Budget"),
+    "run_memory": ("INTERRUPTED", "AgentCalls", "Budget"),
 }
 
 

@@ -26,15 +26,15 @@ from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, call, off_loop
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
+from ..memory_access import AnyMemory, AnySession, MemoryAccess
 from ..messages import Message
 from ..sync import Session
 from .capability import MemoryCapability
 from .conversion import from_pydantic_ai
 from .journal import Act, AsyncJournal
 from .learning import AsyncLearner, Lesson
-from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .model_requests import as_prompt, wants_text
-from .turn import AgentCalls, Budget, CallContext
+from .run_memory import AgentCalls, Budget, CallContext
 
 if TYPE_CHECKING:
     from pydantic_ai.run import AgentRunResult
@@ -279,11 +279,11 @@ def model_of(model: AnyModel) -> Model[Any] | str:
     if isinstance(model, Model | str):
         return model
     if callable(model):
-        return _Function(model)
+        return _FunctionModel(model)
     raise InvalidValueError(f"a model is one of pydantic-ai's, its name, or a function: {shown(model)}")
 
 
-class _Function(FunctionModel):
+class _FunctionModel(FunctionModel):
     """A plain function as a model; it returns text, or a response that calls tools."""
 
     def __init__(self, function: TextModel) -> None:

@@ -16,11 +16,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from ..errors import MnemicError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
+from ..memory_access import AnyMemory, AnySession, MemoryAccess
 from .conversion import text_of
 from .learning import AsyncLearner, Lesson
-from .memory_access import AnyMemory, AnySession, MemoryAccess
+from .run_memory import AgentCalls, Budget, CallContext, RunMemory
 from .tools import TOOLS, memory_tools
-from .turn import AgentCalls, Budget, CallContext, Turn
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import WrapRunHandler
@@ -80,11 +80,11 @@ class MemoryCapability(AbstractCapability[Any]):
         self.agent_calls = agent_calls
         self.learner = learner
         self.learn: tuple[Lesson, ...] = tuple(learn)
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, RunMemory] = {}
         chosen = TOOLS if tools is True else tuple(tools or ())
         self._tools: FunctionToolset[Any] | None = memory_tools(self._turn_of, chosen) if chosen else None
 
-    def _turn_of(self, ctx: RunContext[Any]) -> Turn:
+    def _turn_of(self, ctx: RunContext[Any]) -> RunMemory:
         return self._turns[ctx.run_id or ""]
 
     @contextmanager
@@ -118,7 +118,6 @@ class MemoryCapability(AbstractCapability[Any]):
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         await self.memory.open()
         turn = self._begin(ctx)
-        await turn.clear()
         self._turns[ctx.run_id or ""] = turn
         try:
             result = await handler()
@@ -136,10 +135,9 @@ class MemoryCapability(AbstractCapability[Any]):
             if self.learner is not None:
                 await self.learner.later(turn.session, *self.learn)
 
-    async def _end(self, turn: Turn, *, failed: bool) -> None:
+    async def _end(self, turn: RunMemory, *, failed: bool) -> None:
         with anyio.CancelScope(shield=True):  # a cancelled run is stored too
             await turn.end(failed=failed)
-            await turn.clear()
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
         if isinstance(node, CallToolsNode):  # the model's message is stored before its tools run
@@ -156,13 +154,13 @@ class MemoryCapability(AbstractCapability[Any]):
             await turn.keep(ctx.messages)
         return replace(request_context, messages=turn.prompt(request_context.messages))
 
-    def _begin(self, ctx: RunContext[Any]) -> Turn:
+    def _begin(self, ctx: RunContext[Any]) -> RunMemory:
         expecting, contexts = _EXPECTED.get() or (None, [])
         caller = contexts.pop() if expecting is self and contexts else CallContext()
         session = self.session if caller.session is None else caller.session
         if callable(session) and not isinstance(session, AsyncSession):
             session = session(ctx)
-        return Turn(
+        return RunMemory(
             self.memory,
             self.memory.session(session),
             agent=self.name or (ctx.agent.name if ctx.agent is not None else None),

@@ -365,17 +365,17 @@ def _response_part(block: Any, provider: str | None) -> ModelResponsePart:
 
 
 def _loaded(kind: str, part: Block) -> Any:
-    (message,) = ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [_without_trust(part)]}])
+    (message,) = ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [without_trust(part)]}])
     return message.parts[0]
 
 
-def _without_trust(value: Any) -> Any:
+def without_trust(value: Any) -> Any:
     """Return a stored value without permission to download from private addresses: anyone may have written it."""
     if isinstance(value, list):
-        return [_without_trust(item) for item in value]
+        return [without_trust(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {name: _without_trust(item) for name, item in value.items()}
+    kept = {name: without_trust(item) for name, item in value.items()}
     if kept.get("force_download") == "allow-local":
         kept["force_download"] = True
     return kept

@@ -19,7 +19,7 @@ from ..records import JOURNAL as JOURNAL
 from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Limit, Op, Outcome, Put, Scan, Write
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 
 WRITTEN_BY = "written_by"
 """Metadata key of a record's provenance."""
@@ -215,7 +215,7 @@ class _Journaling(Layer):
             return outcomes[: len(write.ops)], act
 
         # If another writer was faster, the previous value is different.
-        return await retried(journaled, self._what, retry_on=lambda error: error.key in guarded)
+        return await retry_conflicts(journaled, self._what, retry_on=lambda error: error.key in guarded)
 
     def _entry(self, act: Act) -> Record:
         data = to_builtins(act)

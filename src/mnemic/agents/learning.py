@@ -21,6 +21,7 @@ from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
 from ..features.summary import extractive as extractive
 from ..features.turns import TurnMessage, group_turns
+from ..memory_access import AnyMemory, AnySession, MemoryAccess
 from ..messages import Message, decode
 from ..records import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE, Record, Ref, Value
 from ..scope import AsyncScope
@@ -28,14 +29,13 @@ from ..store.availability import cause_name
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
-from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .model_requests import (
     EXTRACT,
     REFLECT,
     SUMMARIZE,
     TITLE_TASK,
     Asked,
-    Found,
+    ExtractedFacts,
     FoundFact,
     Insights,
     Triple,
@@ -152,7 +152,9 @@ class AsyncLearner:
         version = mark.version if mark is not None else 0
         for fresh in _batches(await self._after(chat, int(done))):
             spoken = [record for record in fresh if record.text and _role(record) in SPEAKERS]
-            found = await ask_for(Found, model, EXTRACT, numbered(_lines(spoken))) if spoken else Found()
+            found = (
+                await ask_for(ExtractedFacts, model, EXTRACT, numbered(_lines(spoken))) if spoken else ExtractedFacts()
+            )
             skipped += await self._store_found(chat, spoken, found, facts, links)
             data = {"seq": fresh[-1].seq}
             put = Put(Record(scope=chat.scope, kind=PROGRESS, key="extract", data=data), version)
@@ -164,7 +166,12 @@ class AsyncLearner:
         return Extracted(facts=facts, links=links, skipped=skipped)
 
     async def _store_found(
-        self, chat: AsyncSession, spoken: list[Record], found: Found, facts: list[MemoryItem], links: list[Fact]
+        self,
+        chat: AsyncSession,
+        spoken: list[Record],
+        found: ExtractedFacts,
+        facts: list[MemoryItem],
+        links: list[Fact],
     ) -> int:
         """Store what a model found, add it to the lists, and return the number of rejected items."""
         skipped = 0

@@ -70,7 +70,7 @@ class Triple(Struct):
     confidence: float = 1.0
 
 
-class Found(Struct):
+class ExtractedFacts(Struct):
     """Facts and triples that a model found in messages."""
 
     facts: list[FoundFact] = field(default_factory=list)

@@ -15,12 +15,12 @@ from ..checks import check_count, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, off_loop
 from ..memory import OpenOptions
+from ..memory_access import AnyMemory, AnySession, MemoryAccess
 from ..messages import AgentCall, ToolCall
 from .agent import Agent, AnyModel, model_of
 from .conversion import text_of
-from .memory_access import AnyMemory, AnySession, MemoryAccess
+from .run_memory import CallContext
 from .tools import refuse
-from .turn import CallContext
 
 CALL_AGENT = "call_agent"
 """Name of the tool with which an agent calls another."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..event_loop import Driver, Portal
 from ..features.memory_items import MemoryItem
+from ..memory_access import AnySession
 from ..records import ScopePath
 from ..sync import Memory, Scope
 from .journal import Act, AsyncJournal, Provenance
 from .learning import AsyncLearner, Extracted, Lesson, Summary
-from .memory_access import AnySession
 
 __all__ = ["Journal", "Learner", "open_journal", "open_learner"]
 

@@ -17,7 +17,7 @@ from ..records import MEMORY, Record, Ref
 from ..scope import AsyncScope
 from ..tokens import TokenCounter
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
-from .turn import Turn
+from .run_memory import RunMemory
 
 MAX_RESULTS = 20
 """Maximum number of results per call."""
@@ -35,7 +35,7 @@ _FAILED: type[Exception] | None = getattr(pydantic_ai, "ToolFailed", None)
 class _Tools:
     """The tools of one agent, shared by all of its runs."""
 
-    def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
+    def __init__(self, turn: Callable[[RunContext[Any]], RunMemory]) -> None:
         self._turn = turn
 
     async def list_notes(self, ctx: RunContext[Any]) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ class _Tools:
         """
         turn = self._turn(ctx)
         value = await turn.memory.run(self._scope(ctx).notes.read(key))
-        return page(as_text(value), max(start, 0), turn.memory.scope._tokens, turn.max_answer) if start else value
+        return text_page(as_text(value), max(start, 0), turn.memory.scope._tokens, turn.max_answer) if start else value
 
     async def write_note(
         self, ctx: RunContext[Any], key: str, value: dict[str, Any] | list[Any] | str, description: str | None = None
@@ -150,7 +150,7 @@ class _Tools:
 class _Toolset(FunctionToolset[Any]):
     """Returns correctable errors to the model, and limits the length of results."""
 
-    def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
+    def __init__(self, turn: Callable[[RunContext[Any]], RunMemory]) -> None:
         super().__init__(id="memory")
         self._turn = turn
         self._prepared: dict[int, dict[str, ToolsetTool[Any]]] = {}
@@ -170,7 +170,7 @@ class _Toolset(FunctionToolset[Any]):
         except REFUSED as error:
             return refuse(str(error))
         turn = self._turn(ctx)
-        return capped(answer, turn.memory.scope._tokens, turn.max_answer)
+        return limited_result(answer, turn.memory.scope._tokens, turn.max_answer)
 
 
 TOOLS = (
@@ -187,7 +187,7 @@ TOOLS = (
 """Names of the tools."""
 
 
-def memory_tools(turn: Callable[[RunContext[Any]], Turn], names: Collection[str]) -> FunctionToolset[Any]:
+def memory_tools(turn: Callable[[RunContext[Any]], RunMemory], names: Collection[str]) -> FunctionToolset[Any]:
     """Return the tools of these names; raises InvalidValueError for an unknown name."""
     if unknown := set(names) - set(TOOLS):
         raise InvalidValueError(f"there is no tool {shown(sorted(unknown)[0])}: there are {', '.join(TOOLS)}")
@@ -229,12 +229,12 @@ def as_text(answer: Any) -> str:
     return answer if isinstance(answer, str) else json.encode(answer).decode()
 
 
-def capped(answer: Any, tokens: TokenCounter, most: int) -> Any:
+def limited_result(answer: Any, tokens: TokenCounter, most: int) -> Any:
     """Return a tool result within a token limit; of a list, the first items that fit."""
     if tokens.count(as_text(answer)) <= most:
         return answer
     if not isinstance(answer, list):
-        return page(as_text(answer), 0, tokens, most)
+        return text_page(as_text(answer), 0, tokens, most)
     kept: list[Any] = []
     left = most - NOTE_TOKENS
     for item in answer:
@@ -248,7 +248,7 @@ def capped(answer: Any, tokens: TokenCounter, most: int) -> Any:
     return kept
 
 
-def page(text: str, start: int, tokens: TokenCounter, most: int) -> str:
+def text_page(text: str, start: int, tokens: TokenCounter, most: int) -> str:
     """Return a page of a text from a character on, within a token limit, and say where the rest begins."""
     rest = text[start:]
     if tokens.count(rest) <= most:

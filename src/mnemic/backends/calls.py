@@ -31,7 +31,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def number(least: int, most: int) -> Callable[[str], int]:
+def bounded_number(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of an option that is a number within these bounds."""
 
     def parse(text: str) -> int:
@@ -47,7 +47,7 @@ def recall_size(text: str) -> int:
     return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
 
 
-def overdue(url: str, timeout: float, *, changes: bool) -> StoreUnavailableError:
+def timeout_error(url: str, timeout: float, *, changes: bool) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
         "again, a write may or may not have been done, and can safely be retried if it has an id",
@@ -65,7 +65,7 @@ def mark_errors(*, unsure: bool) -> Iterator[None]:
         raise
 
 
-def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
+def other_loop_error(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
     """Return the error for a call on another event loop than that of the connections."""
     ended = ", which has ended" if loop.is_closed() else ""
     return EventLoopError(
@@ -112,7 +112,7 @@ class Calls(ForkAware, Generic[Client]):
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            raise elsewhere(self.url, self._loop)
+            raise other_loop_error(self.url, self._loop)
         limit = asyncio.timeout(self.timeout if deadline else None)
         try:
             async with limit:
@@ -131,7 +131,7 @@ class Calls(ForkAware, Generic[Client]):
                     unsure=changes,
                 ) from error
             self.availability.lost(error)
-            raise overdue(self.url, self.timeout, changes=changes) from error
+            raise timeout_error(self.url, self.timeout, changes=changes) from error
         else:
             self.availability.answered()
             return result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from ..checks import copy_json
 from ..errors import ClosedError
 from ..event_loop import running_calls
 from ..records import Record, Ref, ScopePath, Stream, known_scope, now
-from ..store.matching import Position, from_cursor, in_reach, page_of, seen
+from ..store.matching import Position, from_cursor, in_reach, is_included, page_of
 from ..store.protocol import Capability, Page
 from ..store.query import CountUse, Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
@@ -108,6 +108,8 @@ class _Data:
     def __init__(self) -> None:
         self.lock: threading.RLock = threading.RLock()
         self.streams: dict[tuple[str, str], _Stream] = {}
+        self.writes = 0
+        """How many writes there were."""
 
 
 class MemoryStore:
@@ -122,6 +124,7 @@ class MemoryStore:
 
     async def write(self, write: Write) -> list[Outcome]:
         with self._open() as data:
+            data.writes += 1
             change = _Change(data, self.clock())
             try:
                 if (ref := once_ref(write)) is not None:
@@ -135,6 +138,11 @@ class MemoryStore:
                 change.undo()
                 raise
             return outcomes
+
+    async def change_marker(self) -> tuple[int, object]:
+        """Return a value that changes with each write to the data, by whichever handle."""
+        with self._open() as data:
+            return 0, data.writes
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         moment = self.clock()
@@ -153,7 +161,7 @@ class MemoryStore:
         with self._open() as data:
             skip = scan.skip
             for record in _walk(data, scan, start, moment):
-                if not seen(record, scan, moment):
+                if not is_included(record, scan, moment):
                     continue
                 stream = data.streams[record.scope.path, record.kind]
                 if scan.lacking is not None and stream.derived_of(record, (scan.lacking,)):
@@ -173,7 +181,7 @@ class MemoryStore:
         with self._open() as data:
             for path, kind in sorted(data.streams):
                 if (start is not None and (path, kind) <= start) or not in_reach(
-                    ScopePath(path), kind, scan.scope, scan.kinds, scan.below
+                    known_scope(path), kind, scan.scope, scan.kinds, scan.below
                 ):
                     continue
                 stream = data.streams[path, kind]
@@ -184,7 +192,7 @@ class MemoryStore:
                     return page_of(items, more=True)
                 items.append(
                     Stream(
-                        scope=ScopePath(path),
+                        scope=known_scope(path),
                         kind=kind,
                         count=len(stream.records) - len(gone),
                         weight=stream.weight - sum(record.weight for record in gone),
@@ -202,6 +210,7 @@ class MemoryStore:
     def load_stream(self, given: Stream, records: Sequence[Record]) -> None:
         """Hold a stream exactly as given, with its times, positions, versions and derived values."""
         with self._open() as data:
+            data.writes += 1
             stream = data.streams[given.name] = _Stream(given.created)
             for name in ("last_seq", "version", "updated", "ttl", "expires", "settings"):
                 setattr(stream, name, getattr(given, name))
@@ -404,9 +413,9 @@ BACKEND = Backend(open=open_memory, inline=True)
 
 def _walk(data: _Data, scan: Scan, start: Position | None, moment: datetime) -> Iterator[Record]:
     """Yield the records of the requested streams, in order, from `start` on."""
-    names = set(data.streams)
-    if scan.kinds and not scan.below:
-        names &= {(scan.scope.path, kind) for kind in scan.kinds}
+    names: Iterable[tuple[str, str]] = data.streams
+    if scan.kinds and not scan.below:  # there can be many other streams
+        names = {(scan.scope.path, kind) for kind in scan.kinds} & data.streams.keys()
     for path, kind in sorted(names, reverse=scan.reverse):
         if not in_reach(known_scope(path), kind, scan.scope, scan.kinds, scan.below):
             continue

@@ -29,25 +29,27 @@ def scope_of(write: Write) -> str:
 
 
 class WriteQueue:
-    """Runs writes on an event loop, in order within a lane; lanes run concurrently.
+    """Runs writes on an event loop, in order within a group; groups run concurrently.
 
-    While a commit of a lane runs, later writes of the lane wait and share the next one. Commits run in tasks of
+    While a commit of a group runs, later writes of the group wait and share the next one. Commits run in tasks of
     their own: cancelling a caller cancels no write.
     """
 
     def __init__(
-        self, commit: Callable[[list[Write]], Awaitable[Sequence[Result]]], lane: Callable[[Write], Hashable] = scope_of
+        self,
+        commit: Callable[[list[Write]], Awaitable[Sequence[Result]]],
+        group_of: Callable[[Write], Hashable] = scope_of,
     ) -> None:
         """Take a function that commits writes and returns the result of each; if it raises, all have failed."""
         self._commit = commit
-        self._lane = lane
-        self._lanes: dict[Hashable, deque[PendingWrite]] = {}
+        self._group_of = group_of
+        self._groups: dict[Hashable, deque[PendingWrite]] = {}
         self._tasks: set[Task[None]] = set()
         watch(self)
 
     def figures(self) -> Iterator[tuple[str, str, float]]:
         """Yield the number of writes that wait for a commit."""
-        yield "write_queue_depth", "", sum(map(len, list(self._lanes.values())))
+        yield "write_queue_depth", "", sum(map(len, list(self._groups.values())))
 
     async def write(self, write: Write) -> list[Outcome]:
         """Run a write; return its outcomes once it is durable."""
@@ -55,14 +57,14 @@ class WriteQueue:
 
         loop = asyncio.get_running_loop()
         future: Future[list[Outcome]] = loop.create_future()
-        key = (loop, self._lane(write))  # a loop that the back-end does not serve gets its own error
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = deque()
-            task = loop.create_task(self._drain(key, lane))
+        key = (loop, self._group_of(write))  # a loop that the back-end does not serve gets its own error
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = deque()
+            task = loop.create_task(self._drain(key, group))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        lane.append((write, future))
+        group.append((write, future))
         return await future
 
     async def close(self, patience: float | None = None) -> None:
@@ -72,13 +74,13 @@ class WriteQueue:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
 
-    async def _drain(self, key: Hashable, lane: deque[PendingWrite]) -> None:
+    async def _drain(self, key: Hashable, group: deque[PendingWrite]) -> None:
         batch: list[PendingWrite] = []
         try:
-            while lane:
+            while group:
                 batch, size = [], 0
-                while lane and len(batch) < MOST_WRITES and size < MOST_OPS:
-                    batch.append(lane.popleft())
+                while group and len(batch) < MOST_WRITES and size < MOST_OPS:
+                    batch.append(group.popleft())
                     size += len(batch[-1][0].ops)
                 results: Sequence[Result]
                 try:
@@ -88,8 +90,8 @@ class WriteQueue:
                 for (_, future), result in zip(batch, results, strict=True):
                     settle(future, result)
         finally:
-            del self._lanes[key]
-            for _, future in (*batch, *lane):
+            del self._groups[key]
+            for _, future in (*batch, *group):
                 if not future.done():
                     settle(future, StoreError("the write was interrupted", unsure=True))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ..clients.known import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
+from ..clients.supported_clients import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
 from ..errors import InvalidValueError, MissingExtraError, NotFoundError, StoreError
 from .options import (
     StoreChoice,
@@ -27,8 +27,8 @@ from .param_types import SCOPE, STORE
 from .redaction import read_redaction
 
 if TYPE_CHECKING:
-    from ..clients.hooks import Event
-    from ..clients.known import Client, Command
+    from ..clients.hooks import HookInput
+    from ..clients.supported_clients import Client, Command
     from ..clients.watchdog import Watchdog
     from ..records import ScopePath
     from ..sync import Memory, Scope
@@ -77,8 +77,8 @@ def install(
     """
     from ..checks import check_extra
     from ..clients.install import plan_install, plan_removal
-    from ..clients.known import find_client
     from ..clients.project import checkout_folder
+    from ..clients.supported_clients import find_client
 
     known = find_client(client)
     folder = checkout_folder(Path.cwd()) if project else None
@@ -126,8 +126,8 @@ def _commands(
     """
     from ..checks import check_names
     from ..clients.install import find_program
-    from ..clients.known import STORE_VARIABLE, Command
     from ..clients.project import project_scope
+    from ..clients.supported_clients import STORE_VARIABLE, Command
     from ..files import read_file
     from ..store.registry import find
     from .mcp import PROFILES
@@ -265,7 +265,7 @@ def _done(
     from ..clients import hooks
 
     try:
-        found = hooks.Event.of(json.decode(given, type=dict[str, Any]))
+        found = hooks.HookInput.of(json.decode(given, type=dict[str, Any]))
     except (DecodeError, UnicodeDecodeError, RecursionError):
         raise hooks.HookInputError("the input is not a JSON object") from None
     after = event in AFTER_TURN
@@ -297,7 +297,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if said else type(error).__name__
 
 
-def _store(memory: Memory, scope: Scope, event: Event, url: str, watchdog: Watchdog) -> None:
+def _store(memory: Memory, scope: Scope, event: HookInput, url: str, watchdog: Watchdog) -> None:
     """Store what was said since the last hook."""
     from ..clients.hooks import store_turns
     from ..clients.progress import Progress

@@ -18,10 +18,9 @@ from .evaluate import evaluation
 from .history import history, restore
 from .inspect import ls, ping, recall, show, stats
 from .keys import keys
-from .maintain import migrate, reembed, reindex, rotate
+from .maintain import migrate, reembed, reindex, rotate, scan
 from .mcp import mcp
 from .options import DEBUG, debug_option
-from .scan import scan
 from .serve import config, serve
 from .transfer import copy, export, import_
 

@@ -90,10 +90,11 @@ def _url(store: str | None) -> Iterator[str]:
         yield store
         return
     from tempfile import TemporaryDirectory
-    from urllib.parse import quote
+
+    from ..store.registry import sqlite_url
 
     with TemporaryDirectory(prefix="mnemic-eval-") as folder:
-        yield f"sqlite:///{quote(str(Path(folder) / 'eval.db'))}"
+        yield sqlite_url(Path(folder) / "eval.db")
 
 
 def _printed(report: Report, conversations: Sequence[Conversation]) -> Iterator[str]:

@@ -155,6 +155,7 @@ def _counted(stats: Stats) -> str:
             count(stats.notes, "note"),
             count(stats.memories, "memory", "memories"),
             count(stats.facts, "fact"),
+            *([count(stats.state, "value of state", "values of state")] if stats.state else []),
         )
     )
 

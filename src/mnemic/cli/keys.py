@@ -18,7 +18,7 @@ from .serve import served_store_options
 if TYPE_CHECKING:
     from ..event_loop import Driver
     from ..records import ScopePath
-    from ..server.keys import ApiKey, ApiKeys
+    from ..server.api_keys import ApiKey, ApiKeys
 
 RIGHTS = ("read", "write", "erase", "admin")
 
@@ -55,7 +55,7 @@ def keys() -> None:
 def opened(store: StoreChoice, *, create: bool = False) -> Iterator[tuple[ApiKeys, Driver]]:
     """Open the keys of a store, and say which it is; changes of them are in its audit log."""
     from ..layers.audit_settings import Audit
-    from ..server.keys import ApiKeys
+    from ..server.api_keys import ApiKeys
 
     if store.url.lower().startswith(("http://", "https://")):
         raise InvalidValueError(

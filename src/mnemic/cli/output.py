@@ -39,9 +39,9 @@ def brief(text: str, width: int = WIDTH) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def indented(text: str, by: str = "  ") -> str:
+def indented(text: str) -> str:
     """Return a stored text with each line indented."""
-    return "\n".join(f"{by}{line}".rstrip() for line in printable(text).split("\n"))
+    return "\n".join(f"  {line}".rstrip() for line in printable(text).split("\n"))
 
 
 def time(moment: datetime | None) -> str:

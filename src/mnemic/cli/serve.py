@@ -15,7 +15,7 @@ from .param_types import STORE
 from .redaction import read_redaction
 
 if TYPE_CHECKING:
-    from ..server.settings import Field, InForce, Settings
+    from ..server.settings import EffectiveSettings, Field, Settings
 
 PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client", "jwt", "mcp")
 
@@ -42,7 +42,7 @@ def option(field: Field) -> click.Option:
     return click.Option([field.flag], multiple=several, metavar="VALUE", help=f"{about}{default}")
 
 
-def in_force(config: str | None, flags: dict[str, Any]) -> InForce:
+def in_force(config: str | None, flags: dict[str, Any]) -> EffectiveSettings:
     """Return the settings in force; raises InvalidValueError and NotFoundError."""
     from os import environ
 

@@ -110,10 +110,11 @@ def import_(
 ) -> None:
     """Add everything from a file: an export, also of another tool.
 
-    FILE is a file, a folder, or - for stdin. The formats are mnemic, chatgpt, claude, claude-code, langchain, letta,
-    mcp-memory, mem0, markdown and openai. The file is checked as a whole before anything is written. What is there
-    already is left alone, and what differs is an error, or is reported as skipped if it comes from another tool. A
-    store that is not there yet is created.
+    FILE is a file, a folder, or - for stdin; or what a framework has stored on a server, as dynamodb://TABLE or
+    redis://HOST?prefix=PREFIX. The formats are mnemic, chatgpt, claude, claude-code, fence, langchain, letta, marsys,
+    mcp-memory, mem0, markdown, openai and opper. The file is checked as a whole before anything is written. What is
+    there already is left alone, and what differs is an error, or is reported as skipped if it comes from another tool.
+    A store that is not there yet is created.
     """
     source: Any = sys.stdin.buffer if file == "-" else file
     options: dict[str, Any] = {"format": format, "overwrite": overwrite}

@@ -16,8 +16,15 @@ from ..errors import InvalidValueError, StoreError, TooLargeError
 from ..files import reading
 from ..messages import Message, Role
 from ..records import ScopePath, now, parse_time
-from ..transfer.claude_code import NOT_A_MESSAGE, TOO_LARGE, TranscriptLine, TranscriptReader
-from ..transfer.cli_sessions import GEMINI, read_codex_line, read_gemini_record
+from ..transfer.agent_transcripts import (
+    GEMINI,
+    NOT_A_MESSAGE,
+    TOO_LARGE,
+    TranscriptLine,
+    TranscriptReader,
+    read_codex_line,
+    read_gemini_record,
+)
 from ..transfer.json_stream import clean_text, decode_line
 from .progress import Progress
 from .project import current_scope
@@ -45,7 +52,7 @@ class HookInputError(InvalidValueError):
     """Input of a hook that cannot be used; its message quotes nothing that was said."""
 
 
-class Event(Struct, frozen=True):
+class HookInput(Struct, frozen=True):
     """The input of a hook; fields that are missing, or not text, are empty."""
 
     session_id: str = ""
@@ -56,7 +63,7 @@ class Event(Struct, frozen=True):
     timestamp: str = ""
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Event:
+    def of(cls, given: dict[str, Any]) -> HookInput:
         """Return the known fields of a hook's input."""
         return cls(**{name: given[name] for name in cls.__struct_fields__ if isinstance(given.get(name), str)})
 
@@ -85,12 +92,12 @@ class EstimatedTokens:
         return total
 
 
-def recall_for(scope: Scope, event: Event, max_tokens: int, min_score: float) -> str:
+def recall_for(scope: Scope, event: HookInput, max_tokens: int, min_score: float) -> str:
     """Recall for the prompt; return the hits, quoted, within the budget, or an empty text if there are none.
 
     Messages of the same session are left out, since the model sees them, unless it was compacted since. It only reads.
     """
-    from ..features.context import best_of, block_of
+    from ..features.context import hits_that_fit, quoted_message
 
     if not event.prompt.strip():
         return ""
@@ -104,8 +111,8 @@ def recall_for(scope: Scope, event: Event, max_tokens: int, min_score: float) ->
             or (seen is not None and hit.created is not None and hit.created < seen)
         ]
     tokens = EstimatedTokens()
-    while chosen := best_of(hits, [], None, tokens, max_tokens):
-        text = str(block_of(chosen).content)
+    while chosen := hits_that_fit(hits, [], None, tokens, max_tokens):
+        text = str(quoted_message(chosen).content)
         if len(text) <= MAX_CHARACTERS:
             return text
         hits = chosen[:-1]
@@ -130,7 +137,7 @@ def overview(scope: Scope, max_tokens: int) -> str:
 
 
 def store_turns(
-    memory: Memory, scope: Scope, event: Event, progress: Progress, warn: Callable[[str], object] = lambda _: None
+    memory: Memory, scope: Scope, event: HookInput, progress: Progress, warn: Callable[[str], object] = lambda _: None
 ) -> int:
     """Store what is new since the last call, and index it for the next prompt; return the number of messages.
 
@@ -160,7 +167,7 @@ def store_turns(
     return stored
 
 
-class Said(NamedTuple):
+class TranscriptMessage(NamedTuple):
     """A message of a transcript, and where the transcript goes on after it."""
 
     session: str
@@ -185,7 +192,7 @@ class Transcript:
         self._session = session
         self._warn = warn
 
-    def read(self, start: int) -> Iterator[Said]:
+    def read(self, start: int) -> Iterator[TranscriptMessage]:
         """Yield the messages after an offset, of lines that are complete."""
         if str(self._file.name).endswith(".json"):
             yield from self._read_document()
@@ -194,14 +201,14 @@ class Transcript:
         reader = TranscriptReader()
         before = ("", "")
         for offset, line, end in _whole_lines(self._file, start):
-            found: list[Said] = []
+            found: list[TranscriptMessage] = []
             try:
                 if line is None:
                     raise TooLargeError(f"a line of the transcript is longer than {MAX_LINE:,} bytes")
                 if b'"payload"' in line and (message := read_codex_line(line, offset)) is not None:
                     # Some versions of Codex write a message twice, in an old and a new form.
                     if (message.role, message.text) != before:
-                        found.append(Said(self._session, message, end))
+                        found.append(TranscriptMessage(self._session, message, end))
                     before = (message.role, message.text or "")
                 else:
                     found.extend(self._other(reader.read(line), line, offset, end))
@@ -210,17 +217,17 @@ class Transcript:
             yield from found
             self.end = end
 
-    def _other(self, entry: TranscriptLine, line: bytes, start: int, end: int) -> Iterator[Said]:
+    def _other(self, entry: TranscriptLine, line: bytes, start: int, end: int) -> Iterator[TranscriptMessage]:
         """Yield the messages of a line of Claude Code, or that of Gemini CLI."""
         if entry.skipped == TOO_LARGE:
             raise TooLargeError(f"a message has more than {MAX_SIZE:,} characters")
         if entry.skipped == NOT_A_MESSAGE and (message := read_gemini_record(decode_line(line))) is not None:
-            yield Said(self._session, message, end)
+            yield TranscriptMessage(self._session, message, end)
         last = len(entry.messages) - 1
         for place, message in enumerate(entry.messages):
-            yield Said(entry.session, message, end if place == last else start, own=True)
+            yield TranscriptMessage(entry.session, message, end if place == last else start, own=True)
 
-    def _read_document(self) -> Iterator[Said]:
+    def _read_document(self) -> Iterator[TranscriptMessage]:
         """Yield the messages of a session as older versions of Gemini CLI write it: one JSON document."""
         size = min(self._file.seek(0, os.SEEK_END), MAX_LINE)  # a read reserves as much memory as it asks for
         self._file.seek(0)
@@ -229,12 +236,12 @@ class Transcript:
         for record in records if isinstance(records, list) else ():
             try:
                 if (message := read_gemini_record(record)) is not None:
-                    yield Said(self._session, message, 0)
+                    yield TranscriptMessage(self._session, message, 0)
             except TooLargeError as error:
                 self._warn(f"not stored: {error}")
 
 
-def _told(event: Event) -> list[Message]:
+def _told(event: HookInput) -> list[Message]:
     """Return the prompt and the answer that Gemini CLI itself tells, with the time as their ids."""
     time = parse_time(event.timestamp, "timestamp") if event.timestamp else now()
     said: tuple[tuple[Role, str], ...] = (("user", event.prompt), ("assistant", event.prompt_response))
@@ -245,7 +252,7 @@ def _told(event: Event) -> list[Message]:
     ]
 
 
-def _unknown(messages: Iterator[Said], progress: Progress) -> Iterator[Said]:
+def _unknown(messages: Iterator[TranscriptMessage], progress: Progress) -> Iterator[TranscriptMessage]:
     """Yield messages that were not stored before, each once: Gemini CLI writes one again when it changes."""
     before: set[str] = set()
     for said in messages:
@@ -254,9 +261,9 @@ def _unknown(messages: Iterator[Said], progress: Progress) -> Iterator[Said]:
             yield said
 
 
-def _batches(messages: Iterator[Said]) -> Iterator[list[Said]]:
+def _batches(messages: Iterator[TranscriptMessage]) -> Iterator[list[TranscriptMessage]]:
     """Yield messages of one session, as many as are written at once."""
-    batch: list[Said] = []
+    batch: list[TranscriptMessage] = []
     size = 0
     for said in messages:
         if batch and (said.session != batch[0].session or len(batch) >= MESSAGES_AT_ONCE or size > CHARACTERS_AT_ONCE):

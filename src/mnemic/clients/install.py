@@ -17,9 +17,17 @@ from msgspec import Struct
 from ..errors import ConflictError, InvalidValueError
 from ..files import read_file, replace_file
 from ..store.registry import masked
-from . import toml_text
-from .json_text import JsonText
-from .known import HOOK_SECONDS, SERVER, STORE_VARIABLE, Client, Command, Hooks, config_path, hooks_path
+from .config_edit import JsonText, has_table, parse_toml, remove_table, set_table
+from .supported_clients import (
+    HOOK_SECONDS,
+    SERVER,
+    STORE_VARIABLE,
+    Client,
+    Command,
+    HookSupport,
+    config_path,
+    hooks_path,
+)
 
 _OWN_HOOK = re.compile(r"""\bmnemic(?:\.exe)?["']?\s+hook\s""")
 """How the command of one of our hooks looks."""
@@ -31,7 +39,7 @@ _FOLLOWING = ("--store", "-s", "--scope", "--key-file", "--key-env", "--redact",
 Document = dict[str, Any]
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """A change of one file; `before` is None if there is no file yet."""
 
     path: Path
@@ -56,7 +64,7 @@ class Change(Struct, frozen=True):
 
 def plan_install(
     client: Client, project: Path | None, server: Command, hook: Command, *, hooks: bool = False
-) -> list[Change]:
+) -> list[FileChange]:
     """Return the changes that add our entry, and with `hooks` hooks with their command; none if all is there.
 
     What others added to the entry stays. Hooks of an earlier install get the new command, and keep options such as
@@ -77,7 +85,7 @@ def plan_install(
     return _changes(edits)
 
 
-def plan_removal(client: Client, project: Path | None) -> list[Change]:
+def plan_removal(client: Client, project: Path | None) -> list[FileChange]:
     """Return the changes that take back what `plan_install` added; none if nothing is there."""
     edits: list[tuple[Path, Callable[[str], str]]] = []
     if (path := config_path(client, project)) is not None:
@@ -98,7 +106,7 @@ def find_program(portable: bool) -> list[str]:
     return ["mnemic" if portable else str(Path(on_path).absolute())]
 
 
-def _changes(edits: list[tuple[Path, Callable[[str], str]]]) -> list[Change]:
+def _changes(edits: list[tuple[Path, Callable[[str], str]]]) -> list[FileChange]:
     """Return the changes of files; edits of one file are one change."""
     before: dict[Path, bytes | None] = {}
     after: dict[Path, str] = {}
@@ -111,7 +119,7 @@ def _changes(edits: list[tuple[Path, Callable[[str], str]]]) -> list[Change]:
             after[path] = edit(after[path])
         except (InvalidValueError, UnicodeDecodeError) as error:
             raise InvalidValueError(f"{given} is left as it is: {error}") from None
-    changes = [Change(path, before[path], text.encode()) for path, text in after.items()]
+    changes = [FileChange(path, before[path], text.encode()) for path, text in after.items()]
     return [change for change in changes if change.after != (change.before or b"")]
 
 
@@ -123,16 +131,14 @@ def _with_entry(text: str, path: Path, client: Client, command: Command) -> str:
     entry = client.entry(command)
     if path.suffix == ".toml":
         place = (*client.servers, SERVER)
-        wanted = _merged(_at(toml_text.parse(text), place), entry, client)
+        wanted = _merged(_at(parse_toml(text), place), entry, client)
         found = text
-        if _at(toml_text.parse(text), place) != wanted:
-            apart = {name for name in wanted if toml_text.has_table(text, (*place, name))}
-            found = toml_text.set_table(
-                text, place, {name: value for name, value in wanted.items() if name not in apart}
-            )
+        if _at(parse_toml(text), place) != wanted:
+            apart = {name for name in wanted if has_table(text, (*place, name))}
+            found = set_table(text, place, {name: value for name, value in wanted.items() if name not in apart})
             for name in apart:
-                found = toml_text.set_table(found, (*place, name), wanted[name])
-        return _checked(toml_text.parse, text, found, lambda document: _put(document, client.servers, wanted))
+                found = set_table(found, (*place, name), wanted[name])
+        return _checked(parse_toml, text, found, lambda document: _put(document, client.servers, wanted))
     document = JsonText(text)
     servers = _servers(document, client)
     place = (*servers, SERVER)
@@ -175,8 +181,8 @@ def _at(document: Any, path: tuple[str, ...]) -> Any:
 
 def _without_entry(text: str, path: Path, client: Client) -> str:
     if path.suffix == ".toml":
-        found = toml_text.remove_table(text, (*client.servers, SERVER))
-        return _checked(toml_text.parse, text, found, lambda document: _drop(document, client.servers))
+        found = remove_table(text, (*client.servers, SERVER))
+        return _checked(parse_toml, text, found, lambda document: _drop(document, client.servers))
     document = JsonText(text)
     servers = _servers(document, client)
     if document.find(*servers, SERVER) is None:
@@ -190,7 +196,7 @@ def _servers(document: JsonText, client: Client) -> tuple[str, ...]:
     return nested if client.is_opencode and document.find(*nested) is not None else client.servers
 
 
-def _with_hooks(text: str, known: Hooks, command: Command, add: bool) -> str:
+def _with_hooks(text: str, known: HookSupport, command: Command, add: bool) -> str:
     if not add and SERVER not in text:
         return text
     document = JsonText(text)
@@ -260,7 +266,7 @@ def _is_own(entry: Any) -> bool:
     return isinstance(entry, dict) and _OWN_HOOK.search(str(entry.get("command"))) is not None
 
 
-def _group(event: str, known: Hooks, command: Command) -> Document:
+def _group(event: str, known: HookSupport, command: Command) -> Document:
     line = _hook_line(event, command)
     return {"hooks": [{"type": "command", "command": line, "timeout": HOOK_SECONDS * known.second}]}
 

@@ -16,8 +16,8 @@ from ..checks import shown
 from ..features.summary import extractive
 from ..memory import OpenOptions
 from ..models.embedder import find_embedder
+from ..store.registry import sqlite_url
 from .embedding import embedder_from
-from .message_list import sqlite_url
 
 __all__ = [
     "AgentMemory",

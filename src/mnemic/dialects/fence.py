@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 import mnemic
 from mnemic import Message
 
-from ..features.turns import fitting
+from ..features.turns import messages_that_fit
 from ..memory import OpenOptions
 from ..messages import SYSTEM_ID
 from ..records import now
+from ..store.registry import sqlite_url
 from ..tokens import encoding
-from .message_list import shared, sqlite_url
+from .opening import shared
 from .prompting import PromptAgent
 
 __all__ = [
@@ -184,7 +185,7 @@ class Agent:
 
     async def _history(self) -> list[Message]:
         stored = [Message(one.role, one.content) for one in self.memory.get_messages()]
-        return fitting(stored, self._agent.max_tokens, encoding())
+        return messages_that_fit(stored, self._agent.max_tokens, encoding())
 
     async def _keep(self, message: Message) -> None:
         self.memory.add_message(role=message.role, content=message.text or "")

@@ -14,11 +14,12 @@ from msgspec import DecodeError, json
 import mnemic
 
 from ..checks import check_name, check_segment, new_id, shown
-from ..features.settings import Retention
+from ..features.session_settings import Retention
 from ..features.summary import extractive
 from ..memory import OpenOptions
+from ..message_list import MessageList
 from ..messages import ROLES
-from .message_list import MessageList, shared
+from .opening import shared
 
 __all__ = [
     "AgentCallMsg",

@@ -12,7 +12,7 @@ import mnemic
 
 from ..agents.agent import Agent, model_of
 from ..agents.conversion import from_pydantic_ai, to_pydantic_ai
-from ..agents.turn import Budget
+from ..agents.run_memory import Budget
 from ..checks import check_count
 from ..event_loop import Portal
 

@@ -13,10 +13,10 @@ import mnemic
 from mnemic import AsyncScope, AsyncSession
 
 from ..checks import check_count, check_time, shown
-from ..features.turns import fitting
+from ..features.turns import messages_that_fit
 from ..memory import OpenOptions
+from ..message_list import MessageList
 from ..tokens import encoding
-from .message_list import MessageList
 
 
 def _aware(other: Any) -> Any:
@@ -95,7 +95,7 @@ class BaseMemoryStore:
     async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
         """Return the newest messages that fit; messages that are too long by themselves are skipped."""
         check_count(max_tokens, "max_tokens", least=1)
-        return fitting(await self.get_history(), max_tokens, encoding())
+        return messages_that_fit(await self.get_history(), max_tokens, encoding())
 
     def _missing(self, method: str) -> NotImplementedError:
         name = type(self).__name__

@@ -19,7 +19,7 @@ from ..checks import check_time
 from ..errors import InvalidValueError, StorePermissionError
 from ..layers.history import history_since
 from ..layers.index import IndexLayer, embedder_of
-from ..layers.versions import VERSIONED_KINDS, KeptVersion, PurgeRecord, read_versions
+from ..layers.version_records import VERSIONED_KINDS, KeptVersion, PurgeRecord, read_versions
 from ..recall.index_entry import RECALL
 from ..records import VERSION, Match, Record, Ref, ScopePath, Stream, StreamName
 from ..store.protocol import Capability, Page, SearchableStore, all_streams, scan_all

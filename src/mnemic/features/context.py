@@ -95,14 +95,14 @@ async def _fitted(
     tokens: TokenCounter, session: AsyncSession | None, recent: list[Message], hits: list[Hit], budget: int, most: int
 ) -> Context:
     cost = sum(count_message(message, tokens) for message in recent)
-    chosen = best_of(hits, recent, session, tokens, budget - cost)
-    memory = [block_of(chosen)] if chosen else []
+    chosen = hits_that_fit(hits, recent, session, tokens, budget - cost)
+    memory = [quoted_message(chosen)] if chosen else []
     if session is not None:
         # Tokens that recall leaves go to older messages; hits that they contain are dropped.
         left = budget - sum(count_message(message, tokens) for message in memory)
         recent = await session.window(max(left, cost, 1))
-        chosen = best_of(chosen, recent, session, tokens, most)
-        memory = [block_of(chosen)] if chosen else []
+        chosen = hits_that_fit(chosen, recent, session, tokens, most)
+        memory = [quoted_message(chosen)] if chosen else []
     ahead = (n for n, message in enumerate(recent) if message.role != "system" and message.id != SUMMARY_ID)
     first = next(ahead, len(recent))
     messages = recent[:first] + memory + recent[first:]
@@ -111,7 +111,7 @@ async def _fitted(
     return Context(messages=messages, text=text, tokens=total, hits=chosen)
 
 
-def best_of(
+def hits_that_fit(
     hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
 ) -> list[Hit]:
     """Return the best hits that fit and repeat nothing; if the very best is too long, it is cut.
@@ -140,7 +140,7 @@ def best_of(
             left -= cost
             shown_texts.add(text)
             chosen.append(hit)
-    while chosen and count_message(block_of(chosen), tokens) > room:
+    while chosen and count_message(quoted_message(chosen), tokens) > room:
         chosen.pop()
     return chosen
 
@@ -151,7 +151,7 @@ def lines_of(hits: list[Hit]) -> list[str]:
     return [HEADING, *map(_line, ordered)]
 
 
-def block_of(hits: list[Hit]) -> Message:
+def quoted_message(hits: list[Hit]) -> Message:
     """Return recalled texts as one quoted user message."""
     return Message("user", quoted(lines_of(hits)), MEMORY_ID)
 

@@ -18,7 +18,7 @@ from ..checks import check_callable, check_name, check_several, new_id
 from ..errors import HeldError
 from ..layers.audit import AuditLayer, actor_of
 from ..layers.audit_names import NAMELESS, drop_names
-from ..layers.beside import open_beside
+from ..layers.auxiliary_stores import open_auxiliary
 from ..layers.hold import HoldLayer
 from ..layers.index import CACHED_INDEXES
 from ..layers.layer import ConfiningLayer, Layer, backend_of, find_layer, layers_of
@@ -40,7 +40,7 @@ from .certificate import (
 )
 from .erasure_derived import DerivedErasure, Rebuild
 from .purging import ERASED, Streams, purge, streams_of, total
-from .settings import forget_known
+from .session_settings import forget_known
 
 NAMED_ENTRIES = "entries of the audit log that had names"
 ROUNDS = 5
@@ -48,7 +48,7 @@ ROUNDS = 5
 
 
 @runtime_checkable
-class Erasing(Protocol):
+class ErasingServer(Protocol):
     """A back-end that erases by itself: a server, which also has caches, layers and keys of its own."""
 
     async def erase(self, scope: ScopePath, **options: Any) -> Any:
@@ -159,7 +159,7 @@ class Erasure:
         made = self._finished(erased, elsewhere, archives, done, interrupted=interrupted, verified=verified)
         return await signed(store, made)
 
-    async def _run_there(self, backend: Erasing, opened: dict[str, Store]) -> ErasureCertificate:
+    async def _run_there(self, backend: ErasingServer, opened: dict[str, Store]) -> ErasureCertificate:
         """Have a server erase; it looks where this process cannot, and this one in what the server cannot read."""
         elsewhere: list[tuple[Record, str]] = []
         if self._rebuild is not None:
@@ -192,17 +192,17 @@ class Erasure:
     async def _open_archives(self, stack: AsyncExitStack) -> dict[str, Store]:
         opened: dict[str, Store] = {}
         for url in self._archives:
-            opened[url] = await open_beside(self._store, url, existing=True)
+            opened[url] = await open_auxiliary(self._store, url, existing=True)
             stack.push_async_callback(opened[url].close)
         return opened
 
-    async def _ask(self, backend: Erasing, *, dry_run: bool) -> ErasureCertificate:
+    async def _ask(self, backend: ErasingServer, *, dry_run: bool) -> ErasureCertificate:
         """Have a server erase, or count."""
         options = {"pseudonym": self._pseudonym, "names": self._names, "keep_audit_names": self._keep_audit_names}
         return ErasureCertificate.from_dict(await backend.erase(self._scope, dry_run=dry_run, **options))
 
     async def _check_holds(self) -> None:
-        if isinstance(backend := backend_of(self._store), Erasing):
+        if isinstance(backend := backend_of(self._store), ErasingServer):
             await self._ask(backend, dry_run=True)  # a server has the holds, and raises under one
         for layer in layers_of(self._store):
             if isinstance(layer, HoldLayer):
@@ -360,10 +360,10 @@ class Erasure:
         )
 
 
-def _erasing(store: Store) -> Erasing | None:
+def _erasing(store: Store) -> ErasingServer | None:
     """Return the back-end if it erases by itself, for a caller who may use all of it."""
     backend = backend_of(store)
-    return backend if isinstance(backend, Erasing) and not isinstance(store, RestrictedLayer) else None
+    return backend if isinstance(backend, ErasingServer) and not isinstance(store, RestrictedLayer) else None
 
 
 def _url(store: Store) -> str:

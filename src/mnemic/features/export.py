@@ -21,8 +21,18 @@ from ..recall.index_entry import USE
 from ..records import Record, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Scan, StreamScan, Touch
-from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Report, Source, import_records
-from .record_contents import check_contents, check_settings
+from .record_import import (
+    INTERNAL,
+    Imported,
+    ImportSource,
+    Incoming,
+    IncomingRecord,
+    Progress,
+    SkipReport,
+    check_contents,
+    check_settings,
+    import_records,
+)
 
 FORMAT = "mnemic.export/1"
 PAGE = 200
@@ -156,12 +166,12 @@ async def import_file(
             file.seek(start)
             return _incoming(file, into)
 
-        source = Source(read, lambda: file.tell() - start, file.seek(0, SEEK_END) - start)
+        source = ImportSource(read, lambda: file.tell() - start, file.seek(0, SEEK_END) - start)
         return await import_records(
             store,
             into or ScopePath(),
             source,
-            Report(),
+            SkipReport(),
             foreign=False,
             overwrite=overwrite,
             dry_run=dry_run,
@@ -237,7 +247,7 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
             yield touch
         else:
             count += 1
-            yield Arrival(record, line.uses, number)
+            yield IncomingRecord(record, line.uses, number)
     if not ended:
         raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..checks import MICROSECOND, check_name, check_number, check_time, to_microseconds
 from ..errors import InvalidValueError
 from ..records import FACT, Record, ScopePath, Value, fact_key, unreadable
-from ..store.matching import true_at
+from ..store.matching import is_valid_at
 from ..store.query import Condition, Delete, Op, Put
 
 
@@ -112,7 +112,7 @@ def with_key(key: str, known: list[Record]) -> Record | None:
     return next((record for record in known if record.key == key), None)
 
 
-def beside(given: Fact, known: list[Record]) -> Fact:
+def fit_among_others(given: Fact, known: list[Record]) -> Fact:
     """Return a fact that is added beside others of its predicate; `known` are its earlier versions."""
     present = next((record for record in known if record.valid_to is None), None)
     if present is None or given.valid_to is not None:
@@ -121,7 +121,7 @@ def beside(given: Fact, known: list[Record]) -> Fact:
     return replace(given, valid_from=min(present.valid_from, given.valid_from))
 
 
-def in_line(given: Fact, known: list[Record], *, starts_now: bool) -> tuple[Fact, list[Op]]:
+def replace_single(given: Fact, known: list[Record], *, starts_now: bool) -> tuple[Fact, list[Op]]:
     """Return a fact that is added to a single-valued predicate, and the operations that end others.
 
     `known` are all facts of the predicate, past and present.
@@ -129,7 +129,7 @@ def in_line(given: Fact, known: list[Record], *, starts_now: bool) -> tuple[Fact
     # After a clock went back, or by one that is behind, facts that were added earlier begin later than this one.
     ahead = [record for record in known if starts_now and _began_after(record, given.valid_from)]
     known = [record for record in known if record not in ahead]
-    before = [*ahead, *(record for record in known if true_at(record, given.valid_from))]
+    before = [*ahead, *(record for record in known if is_valid_at(record, given.valid_from))]
     same = next((record for record in before if record.labels["object"] == given.object), None)
     if same is not None:
         # It is already valid, and keeps its start.

@@ -14,20 +14,20 @@ from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
 from ..layers.redact import redact_names, stored_name
 from ..records import FACT, GUARD, Record, Ref, ScopePath, Value, fact_key
-from ..store.matching import true_at
+from ..store.matching import is_valid_at
 from ..store.protocol import Store, scan_all, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 from ..telemetry.calls import observed
 from .fact_graph import GraphSearch, build_graph, write_graphml
 from .fact_items import (
     Fact,
-    beside,
     check_confidence,
     end_fact,
     fact_conditions,
     fact_names,
-    in_line,
+    fit_among_others,
+    replace_single,
     to_fact,
     to_record,
     with_key,
@@ -110,11 +110,11 @@ class AsyncFacts:
             if single:
                 guard = await self._guard(given)
                 known = await self._known("pair", guard.record.key)
-                fact, ops = in_line(given, known, starts_now=valid_from is None)
+                fact, ops = replace_single(given, known, starts_now=valid_from is None)
                 ops.append(guard)
             else:
                 known = await self._known("fact", fact_key(*fact_names(given)))
-                fact, ops = beside(given, known), []
+                fact, ops = fit_among_others(given, known), []
             record = to_record(fact, self.scope)
             if (old := with_key(record.key, known)) is not None:
                 record = replace(record, importance=old.importance, pinned=old.pinned)
@@ -122,7 +122,7 @@ class AsyncFacts:
             await self._store.write(Write((*ops, put)))
             return to_fact(put.record)
 
-        return await retried(state, f"stating a fact of {shown(subject)} in {self.scope.path!r}")
+        return await retry_conflicts(state, f"stating a fact of {shown(subject)} in {self.scope.path!r}")
 
     async def update(
         self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None
@@ -142,13 +142,13 @@ class AsyncFacts:
             ending = [
                 record
                 for record in await self._known("pair", pair)
-                if true_at(record, moment) and object in (None, record.labels["object"])
+                if is_valid_at(record, moment) and object in (None, record.labels["object"])
             ]
             ops = [op for record in ending for op in end_fact(record, moment)]
             await self._store.write(Write(tuple(ops)))
             return len(ending)
 
-        return await retried(close, f"ending facts of {shown(subject)} in {self.scope.path!r}")
+        return await retry_conflicts(close, f"ending facts of {shown(subject)} in {self.scope.path!r}")
 
     async def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
         """Delete facts of this scope with their history; return how many."""
@@ -265,7 +265,7 @@ class AsyncFacts:
         known = await self._known("pair", guard.record.key)
         ops: list[Op] = []
         if guard.if_version:
-            fact, ops = in_line(fact, [one for one in known if one.key != record.key], starts_now=False)
+            fact, ops = replace_single(fact, [one for one in known if one.key != record.key], starts_now=False)
             ops.append(guard)
         record = replace(record, key=fact.id, valid_from=fact.valid_from, valid_to=fact.valid_to)
         old = with_key(record.key, known)

@@ -24,8 +24,8 @@ from ..records import LEASE, MEMORY, MESSAGE, NOTE, SUMMARY, Record, ScopePath, 
 from ..store.matching import check_kinds, conditions, matches
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
-from ..store.retry import retried, write_each
-from .memory_items import faded, to_archive
+from ..store.retry import retry_conflicts, write_each
+from .memory_items import fading_memories, to_archive
 from .session_log import LEASE_TIME
 from .turns import TurnMessage, group_turns
 
@@ -47,7 +47,7 @@ class Forgotten(Value, frozen=True, kw_only=True):
     deleted: int = 0
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class ForgetFilters(Struct, frozen=True, kw_only=True):
     """Filters of `forget`; a record must pass all that are given."""
 
     older_than: timedelta | None = None
@@ -78,7 +78,7 @@ class Filters(Struct, frozen=True, kw_only=True):
 class Forgetting:
     """One `forget` by filter, in a scope and below."""
 
-    def __init__(self, store: Store, scope: ScopePath, filters: Filters) -> None:
+    def __init__(self, store: Store, scope: ScopePath, filters: ForgetFilters) -> None:
         """Raise InvalidValueError if no filter is given."""
         self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, WRITTEN)
         if not filters.any:
@@ -115,7 +115,7 @@ class Forgetting:
                 raise ConflictError(f"{missed} records that match were changed meanwhile")
             return Forgotten(matched=deleted, deleted=deleted)
 
-        return await retried(delete_matching, f"forgetting in {self._scope.path!r}")
+        return await retry_conflicts(delete_matching, f"forgetting in {self._scope.path!r}")
 
     async def archive_beside(self) -> Forgotten:
         """Move matching memories to the archive of their scope, which recall does not search.
@@ -231,7 +231,7 @@ class Forgetting:
         least, batch = self._filters.faded_below, list[Record]()
         if stream.kind != MEMORY or least is None:
             return
-        async for fade in faded(self._store, stream.scope, self._filters.half_life):
+        async for fade in fading_memories(self._store, stream.scope, self._filters.half_life):
             record = fade.record
             old = self._before is None or (record.created is not None and record.created < self._before)
             if fade.strength < least and old and matches(record, self._where):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from msgspec import field
 
-from ..checks import check_choice, check_name, shown
+from ..checks import MAX_COUNT, check_choice, check_name, shown
 from ..errors import DecryptionError, InvalidValueError, UnreadableStoreError
 from ..messages import Message, decode
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Match, Record, Ref, ScopePath, Value, plain
@@ -20,6 +21,7 @@ from .notes import Note, to_note
 
 Item: TypeAlias = Message | MemoryItem | Note | Fact | str
 """Types of a hit's item; a summary or a title is a text."""
+LOG = logging.getLogger("mnemic.recall")
 
 
 class Hit(Value, frozen=True, kw_only=True):
@@ -188,6 +190,22 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     return ref
 
 
+async def best_passing(
+    recall: Callable[[int], Awaitable[Sequence[Hit]]], k: int, passes: Callable[[Hit], bool], most: int = MAX_COUNT
+) -> list[Hit]:
+    """Return the `k` best hits that pass a test, best first.
+
+    `recall` takes a number of hits; it is asked for more until enough have passed, or it has returned all or `most`.
+    """
+    asked = k
+    while True:
+        hits = await recall(asked)
+        found = [hit for hit in hits if passes(hit)]
+        if len(found) >= k or len(hits) < asked or asked >= most:
+            return found[:k]
+        asked = min(4 * asked, most)
+
+
 async def delete_refs(store: Store, refs: Sequence[Ref], if_version: int | None = None) -> int:
     """Delete records, those of one scope in one write; return how many existed.
 
@@ -226,3 +244,14 @@ async def find_refs(store: Store, scope: ScopePath, key: str, kinds: tuple[str, 
         records = await store.read(places[start : start + READ_AT_ONCE])
         found += [record.ref for record in records if record is not None]
     return found
+
+
+def is_readable(match: Match) -> bool:
+    """Return whether what a search found can be shown; one damaged record must not hide all others."""
+    try:
+        for record in (match.record, *match.before, *match.after):
+            to_item_of(record)
+    except UnreadableStoreError as error:
+        LOG.warning("a search leaves out a record that cannot be read: %s", error)
+        return False
+    return True

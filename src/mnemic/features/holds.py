@@ -18,12 +18,12 @@ from ..layers.hold import TECHNICAL, Hold, HoldLayer, hold_ref, to_record
 from ..layers.layer import find_layer, layers_of
 from ..layers.redact import RedactLayer
 from ..layers.restricted import RestrictedLayer, require, unrestricted, visible_root
-from ..layers.versions import EXPIRY, FOREVER, suspended
+from ..layers.version_records import EXPIRY, FOREVER, held_expiry
 from ..records import ARCHIVED, ERASURE_KIND, MESSAGE, SUMMARY, VERSION, Record, ScopePath, Stream
 from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Delete, Derive, Expect, Op, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import write_each
-from .settings import session_settings
+from .session_settings import session_settings
 
 PAGE = 200
 """How many records are read and changed at once."""
@@ -32,7 +32,7 @@ OF_MESSAGES = (MESSAGE, ARCHIVED, SUMMARY)
 
 
 @runtime_checkable
-class Holding(Protocol):
+class HoldServer(Protocol):
     """A back-end that keeps holds by itself: a server."""
 
     async def set_hold(self, scope: ScopePath, reason: str, until: datetime | None) -> Any:
@@ -52,7 +52,7 @@ async def set_hold(store: Store, scope: ScopePath, reason: str, until: datetime 
     """Put a scope and everything below it under a hold; return it when every process knows of it."""
     layer = _keeper(store, scope)
     until = None if until is None else check_time(until, "until")
-    if isinstance(layer, Holding):
+    if isinstance(layer, HoldServer):
         return _from_json(await layer.set_hold(scope, reason, until))
     hold = Hold(
         id=new_id(),
@@ -94,7 +94,7 @@ async def list_holds(store: Store, scope: ScopePath) -> list[Hold]:
     Of one on a scope that a restricted memory does not see, only its times are told.
     """
     layer, root = _keeper(store, scope), visible_root(store)
-    if isinstance(layer, Holding):
+    if isinstance(layer, HoldServer):
         return [_from_json(one).seen_from(root) for one in await layer.holds(scope)]
     holds = [one.seen_from(root) for one in await layer.active(fresh=True) if one.touches(scope)]
     return sorted(holds, key=lambda one: one.created)
@@ -106,7 +106,7 @@ async def release_hold(store: Store, scope: ScopePath, id: str) -> Hold:
     Raises NotFoundError if there is none.
     """
     layer = _keeper(store, scope)
-    if isinstance(layer, Holding):
+    if isinstance(layer, HoldServer):
         return _from_json(await layer.release_hold(scope, check_name(id, "id")))
     found = [hold for hold in await layer.stored() if hold.id == check_name(id, "id") and scope.contains(hold.scope)]
     if not found:
@@ -131,14 +131,14 @@ async def release_ended(store: Store) -> int:
     return len(ended)
 
 
-def _keeper(store: Store, scope: ScopePath) -> HoldLayer | Holding:
+def _keeper(store: Store, scope: ScopePath) -> HoldLayer | HoldServer:
     """Find the keeper of the holds; raises AccessDeniedError if a restricted memory may not administer the scope."""
     if isinstance(store, RestrictedLayer):
         require(store, "admin")
         if not store.scope.contains(scope):
             raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(store.scope.path)}")
     for layer in layers_of(store):
-        if isinstance(layer, HoldLayer | Holding):
+        if isinstance(layer, HoldLayer | HoldServer):
             return layer
     raise InvalidValueError("this memory has no layer for holds")
 
@@ -181,7 +181,7 @@ def _new_expiry(record: Record, held_until: datetime | None) -> tuple[Op, ...]:
     own = record.expires if kept is None else datetime.fromisoformat(kept.decode())
     if own is None:
         return ()
-    expires = own if held_until is None else suspended(own, held_until)
+    expires = own if held_until is None else held_expiry(own, held_until)
     if expires == record.expires:
         return ()
     put = Put(replace(record, expires=expires, derived={}), record.version, record.updated)

@@ -17,6 +17,7 @@ from ..records import (
     MESSAGE,
     NOTE,
     OF_SESSIONS,
+    STATE,
     SUMMARY,
     TITLE,
     VAULT,
@@ -181,12 +182,13 @@ COUNTED: dict[str, tuple[str, str | None]] = {
     MEMORY: ("memories", None),
     NOTE: ("notes", "note_bytes"),
     FACT: ("facts", None),
+    STATE: ("state", "state_bytes"),
 }
 """Fields for the count and the weight of a stream, by kind."""
 
 
 class Stats(Value, frozen=True, kw_only=True):
-    """Content statistics of a scope; `tokens` are those of the messages, `note_bytes` the notes' values as JSON."""
+    """Content statistics of a scope; `tokens` are those of the messages, `…_bytes` those of the values as JSON."""
 
     scope: ScopePath
     sessions: int = 0
@@ -198,13 +200,15 @@ class Stats(Value, frozen=True, kw_only=True):
     notes: int = 0
     note_bytes: int = 0
     facts: int = 0
+    state: int = 0
+    state_bytes: int = 0
     first_activity: datetime | None = None
     last_activity: datetime | None = None
 
     @property
     def items(self) -> int:
         """Total number of items of every kind."""
-        return self.messages + self.archived + self.summaries + self.memories + self.notes + self.facts
+        return sum(getattr(self, count) for count, _ in COUNTED.values())
 
 
 async def scope_stats(store: Store, scope: ScopePath) -> Stats:

@@ -26,8 +26,8 @@ from ..recall.index_entry import RECALL
 from ..recall.text_analysis import NEAR, content_words, similarity
 from ..records import MEMORY, Record, Ref, ScopePath, digest_of
 from ..store.protocol import SearchableStore, scan_all
-from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
-from ..store.retry import retried
+from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored_record
+from ..store.retry import retry_conflicts
 from ..telemetry.calls import observed
 from .hits import Hit, Reference, delete_refs, find_ref
 from .memory_items import (
@@ -39,8 +39,8 @@ from .memory_items import (
     check_validity,
     count_use,
     decay,
-    faded,
-    merged,
+    fading_memories,
+    merge_records,
     restore,
     source_labels,
     to_item,
@@ -126,10 +126,11 @@ class AsyncMemories:
         source: str | None | UnsetType = UNSET,
         valid_from: datetime | None | UnsetType = UNSET,
         valid_to: datetime | None | UnsetType = UNSET,
+        ttl: timedelta | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
         if_version: int | None = None,
     ) -> MemoryItem:
-        """Change the given fields of a memory of this scope or below; `id` as in `get`.
+        """Change the given fields of a memory of this scope or below; `id` as in `get`; with `ttl` it expires.
 
         With `if_version`, the memory must have that version. Raises as `get` does, and ConflictError if it has another
         one, whose `current` is the stored version, or if concurrent writes win every attempt.
@@ -141,6 +142,7 @@ class AsyncMemories:
             "labels": source if source is UNSET else source_labels(source),
             "valid_from": valid_from,
             "valid_to": valid_to,
+            "expires": ttl if ttl is UNSET or ttl is None else self._store.clock() + check_ttl(ttl),
             "pinned": pinned,
         }
         given = {name: value for name, value in changes.items() if value is not UNSET}
@@ -205,7 +207,7 @@ class AsyncMemories:
         """
         if below is not None:
             check_number(below, "below")
-        every = faded(self._store, self.scope, half_life)
+        every = fading_memories(self._store, self.scope, half_life)
         found = [fade async for fade in every if below is None or fade.strength < below]
         return sorted(found, key=lambda fade: fade.strength)[: check_count(limit, "limit")]
 
@@ -229,13 +231,14 @@ class AsyncMemories:
         return to_item(await restore(self._store, self.scope, id, used))
 
     # Last among the public methods, because its name shadows the type in annotations.
-    async def list(self, *, limit: int | None = None) -> list[MemoryItem]:
-        """Return the memories of this scope, oldest first; with `limit`, only the newest."""
+    async def list(self, *, limit: int | None = None, newest: bool = True) -> list[MemoryItem]:
+        """Return the memories of this scope, oldest first; with `limit`, only the newest, or else only the oldest."""
         if limit is None:
             scan = Scan(scope=self.scope, kinds=(MEMORY,))
             return [to_item(record) async for record in scan_all(self._store, scan)]
-        scan = Scan(scope=self.scope, kinds=(MEMORY,), reverse=True, limit=check_count(limit, "limit"))
-        return [to_item(record) for record in reversed((await self._store.scan(scan)).items)]
+        scan = Scan(scope=self.scope, kinds=(MEMORY,), reverse=newest, limit=check_count(limit, "limit"))
+        records = (await self._store.scan(scan)).items
+        return [to_item(record) for record in (reversed(records) if newest else records)]
 
     async def _add(
         self, items: Sequence[str | MemoryItem], once: str | None, duplicates: Duplicates
@@ -257,7 +260,7 @@ class AsyncMemories:
             return [target if isinstance(target, Record) else written[target] for target in targets]
 
         # The memory to merge with may change meanwhile.
-        return await retried(
+        return await retry_conflicts(
             add_distinct, f"remembering texts in {self.scope.path!r}", retry_on=lambda error: error.key in merging
         )
 
@@ -271,7 +274,7 @@ class AsyncMemories:
         # Rewriting a memory counts as a use: it does not fade from its first write.
         rewritten = [record.ref for record, did in written if record.created is None and did.created != did.updated]
         await count_use(self._store, rewritten)
-        return [stored(record, outcome) for record, outcome in written]
+        return [stored_record(record, outcome) for record, outcome in written]
 
     def _first_put(self, item: str | MemoryItem, once: str | None, n: int) -> Put:
         """Return the operation that writes the n-th text of a call; under a new id it replaces nothing."""
@@ -307,9 +310,9 @@ class AsyncMemories:
             put = Put(check_validity(replace(old, **given)), old.version if if_version is None else if_version)
             (put,) = await redact_ops(self._store, [put], keep=True)
             (did,) = await self._store.write(Write((put,)))
-            return stored(put.record, did)
+            return stored_record(put.record, did)
 
-        return await retried(
+        return await retry_conflicts(
             change, f"updating {shown(id)} in {self.scope.path!r}", retry_on=lambda error: if_version is None
         )
 
@@ -349,14 +352,14 @@ class AsyncMemories:
                 raise ConflictError(f"{shown(key)} says the same as {shown(text)}", key=key)
             if same is not None:
                 if policy == "merge":
-                    writes[same] = Put(merged(writes[same].record, put.record), writes[same].if_version)
+                    writes[same] = Put(merge_records(writes[same].record, put.record), writes[same].if_version)
                 targets.append(same)
             elif known is not None and policy == "skip":
                 targets.append(known)
             else:
                 by_words.setdefault(words, len(writes))
                 targets.append(len(writes))
-                writes.append(put if known is None else Put(merged(known, put.record), known.version))
+                writes.append(put if known is None else Put(merge_records(known, put.record), known.version))
         return writes, targets
 
 

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from ..checks import new_id, shown
 from ..errors import ConflictError, NotFoundError
-from ..layers.versions import KeptVersion, read_versions
+from ..layers.version_records import KeptVersion, read_versions
 from ..records import HISTORY, MEMORY, Record, Ref, ScopePath, Value, digest_of, plain, unreadable
 from ..store.protocol import Store, scan_all
-from ..store.query import MAX_CHOICES, Condition, Delete, Put, Scan, Write, stored
-from ..store.retry import retried
+from ..store.query import MAX_CHOICES, Condition, Delete, Put, Scan, Write, stored_record
+from ..store.retry import retry_conflicts
 from .hits import delete_refs
 from .memory_items import check_validity
 
@@ -59,9 +59,9 @@ async def update_memory(store: Store, ref: Ref, change: Callable[[Record], Recor
         event, new = _event(old, "UPDATE"), check_validity(change(old))
         put = Put(_with_texts(new, event.record.key, old.text), old.version)
         (did, *_) = await store.write(Write((put, event)))
-        return stored(put.record, did)
+        return stored_record(put.record, did)
 
-    return await retried(update, f"updating {shown(ref.key)} in {ref.scope.path!r}")
+    return await retry_conflicts(update, f"updating {shown(ref.key)} in {ref.scope.path!r}")
 
 
 async def delete_memory(store: Store, ref: Ref) -> None:
@@ -78,7 +78,7 @@ async def delete_memory(store: Store, ref: Ref) -> None:
         if not outcome.removed:
             raise ConflictError(f"{shown(ref.key)} was deleted meanwhile", key=ref.key)
 
-    await retried(delete, f"deleting {shown(ref.key)} in {ref.scope.path!r}")
+    await retry_conflicts(delete, f"deleting {shown(ref.key)} in {ref.scope.path!r}")
 
 
 async def memory_history(store: Store, scope: ScopePath, id: str, current: Record | None) -> list[HistoryEntry]:

@@ -14,7 +14,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..recall.index_entry import DAY, HALF_LIFE, RECALL, USE, Use, pack_use, strength, unpack_use
 from ..records import MEMORY, PRUNED, Record, Ref, ScopePath, Value, plain, unreadable
 from ..store.protocol import Store, scan_all
-from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, checked, stored
+from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, checked_record, stored_record
 from ..store.retry import write_each
 
 
@@ -103,7 +103,7 @@ Duplicates: TypeAlias = Literal["keep", "merge", "skip", "refuse"]
 """Policy for a text that is already remembered."""
 
 
-def merged(old: Record, new: Record) -> Record:
+def merge_records(old: Record, new: Record) -> Record:
     """Merge two records with the same content: the new text under the old id, without loss.
 
     The old text and source are kept in its data; metadata is merged, new values win; importance is the maximum.
@@ -162,7 +162,7 @@ async def count_use(store: Store, refs: Sequence[Ref], *, reported: bool = False
         await store.write(Write(tuple(CountUse(ref, reported) for ref in here)))
 
 
-async def faded(store: Store, scope: ScopePath, half_life: timedelta | None) -> AsyncIterator[Faded]:
+async def fading_memories(store: Store, scope: ScopePath, half_life: timedelta | None) -> AsyncIterator[Faded]:
     """Yield the memories of a scope that decay, with their current strength."""
     days = half_life_days(half_life)
     scan = Scan(scope=scope, kinds=(MEMORY,), derived=(USE, RECALL), limit=AT_ONCE)
@@ -196,7 +196,7 @@ async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> 
     changed = 0
     batch: list[tuple[Put, Derive]] = []
     moment = to_microseconds(store.clock())
-    async for fade in faded(store, scope, half_life):
+    async for fade in fading_memories(store, scope, half_life):
         record = fade.record
         if record.importance and fade.strength < record.importance * (1 - LEAST):
             entry = {name: value for name, value in record.derived.items() if name == RECALL}
@@ -226,7 +226,7 @@ async def restore(store: Store, scope: ScopePath, id: str, used: bool = True) ->
     use = Use(since=moment, uses=1, last=moment) if used else _archived_use(archived)
     derive = () if use is None else (Derive(put.record.ref, USE, pack_use(use)),)
     did, *_ = await store.write(Write((put, *derive, Delete(archived.ref, archived.version))))
-    return stored(put.record, did)
+    return stored_record(put.record, did)
 
 
 _ARCHIVED_FIELDS = (
@@ -263,7 +263,7 @@ def from_archive(record: Record) -> Record:
             except (TypeError, ValueError):
                 raise unreadable(record, ValueError(f"{name} is not a time")) from None
     try:
-        return checked(Record(record.scope, MEMORY, record.key, **data))
+        return checked_record(Record(record.scope, MEMORY, record.key, **data))
     except (InvalidValueError, TypeError, AttributeError) as error:
         raise unreadable(record, error) from None
 

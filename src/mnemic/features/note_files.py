@@ -10,7 +10,7 @@ from msgspec import json
 
 from ..checks import check_choice, check_count, check_text, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 from .notes import AsyncNotes
 
 ROOT = "/memories"
@@ -74,15 +74,17 @@ class AsyncNoteFiles:
         """Create a file; raises ConflictError if there is one."""
         place = _checked(path)
         text = check_text(file_text, "file_text")
-        files = await self._sizes()
-        if place == ROOT or place in files or any(_within(file, place) for file in files):
-            raise ConflictError(f"File {path} already exists")
-        if above := [file for file in files if _within(place, file)]:
-            raise InvalidValueError(f"The path {above[0]} is not a directory")
+        names = place.split("/")
+        above = ["/".join(names[:n]) for n in range(3, len(names))]
+        if above and (files := await self._notes.read_many(above)):
+            raise InvalidValueError(f"The path {min(files, key=len)} is not a directory")
+        taken = ConflictError(f"File {path} already exists")
+        if place == ROOT or await self._sizes(place):
+            raise taken
         try:
             await self._write(place, text, 0)
         except ConflictError:
-            raise ConflictError(f"File {path} already exists") from None
+            raise taken from None
         return f"File created successfully at: {path}"
 
     async def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
@@ -159,6 +161,11 @@ class AsyncNoteFiles:
             raise NotFoundError(f"The path {old_path} does not exist")
         return f"Successfully renamed {old_path} to {new_path}"
 
+    async def clear(self) -> None:
+        """Delete all files."""
+        for file in await self._sizes():
+            await self._notes.delete(file)
+
     async def _edit(self, path: str, change: Callable[[str], tuple[str, str]]) -> str:
         """Change a file's text, and return the answer that `change` returns with it."""
         place = _checked(path)
@@ -167,14 +174,14 @@ class AsyncNoteFiles:
             try:
                 note = await self._notes.get(place)
             except NotFoundError:
-                if place == ROOT or any(_within(file, place) for file in await self._sizes()):
+                if place == ROOT or await self._sizes(place):
                     raise InvalidValueError(f"The path {path} is not a file.") from None
                 raise _absent(path) from None
             text, answer = change(as_text(note.value))
             await self._write(place, text, note.version)
             return answer
 
-        return await retried(edit, f"editing {path}")
+        return await retry_conflicts(edit, f"editing {path}")
 
     async def _write(self, place: str, text: str, if_version: int) -> None:
         metadata = {"bytes": len(text.encode())}
@@ -184,14 +191,14 @@ class AsyncNoteFiles:
         found = await self._notes.read_many([place])
         return as_text(found[place]) if place in found else None
 
-    async def _sizes(self) -> dict[str, int]:
-        """Return the sizes of all files in bytes, by path, in order of their names."""
-        notes = await self._notes.list()
-        sizes = {note.key: note.metadata.get("bytes", note.size) for note in notes if _within(note.key, ROOT)}
+    async def _sizes(self, folder: str = ROOT) -> dict[str, int]:
+        """Return the sizes of all files in a folder in bytes, by path, in order of their names."""
+        notes = await self._notes.list(prefix=f"{folder}/")
+        sizes = {note.key: note.metadata.get("bytes", note.size) for note in notes}
         return dict(sorted(sizes.items(), key=lambda item: item[0].split("/")))
 
     async def _listed(self, place: str, path: str) -> str:
-        sizes = {file: size for file, size in (await self._sizes()).items() if _within(file, place)}
+        sizes = await self._sizes(place)
         if not sizes and place != ROOT:
             raise _absent(path)
         totals: dict[str, int] = {}

@@ -14,10 +14,23 @@ from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChang
 from ..layers.redact import redact_record
 from ..messages import texts_in
 from ..records import NOTE, Record, Ref, ScopePath, Value
-from ..store.matching import conditions
+from ..store.matching import conditions, prefixed
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write, stored
-from ..store.retry import retried
+from ..store.query import (
+    Condition,
+    Delete,
+    Expect,
+    Limit,
+    Op,
+    Purge,
+    Put,
+    Scan,
+    StreamScan,
+    Touch,
+    Write,
+    stored_record,
+)
+from ..store.retry import retry_conflicts
 from ..store.stream_state import shown_limit
 from ..telemetry.calls import observed
 from .memory_items import source_labels
@@ -102,7 +115,7 @@ class AsyncNotes:
             self._settings = text
             return changed
 
-        return await retried(change, f"changing the settings of the notes of {self.scope.path!r}")
+        return await retry_conflicts(change, f"changing the settings of the notes of {self.scope.path!r}")
 
     async def write(
         self,
@@ -125,7 +138,7 @@ class AsyncNotes:
         """
 
         async def replace_note() -> NoteInfo:
-            old = await self._find(key)
+            old = None if if_version == 0 else await self._find(key)  # a new one replaces nothing
             before = old or Record(scope=self.scope, kind=NOTE, key=key)
             note = replace(
                 before,
@@ -137,7 +150,7 @@ class AsyncNotes:
             )
             return await self._put(note, before.version if if_version is None else if_version, old)
 
-        return await retried(
+        return await retry_conflicts(
             replace_note,
             f"writing the note {shown(key)} in {self.scope.path!r}",
             retry_on=lambda error: if_version is None or isinstance(error, SettingsChangedError),
@@ -189,7 +202,7 @@ class AsyncNotes:
                 return to_info(old)
             return await self._put(replace(old, key=to), 0, old, Delete(old.ref, version))
 
-        return await retried(
+        return await retry_conflicts(
             move,
             f"renaming the note {shown(key)} in {self.scope.path!r}",
             retry_on=lambda error: error.key != to and expected is None,
@@ -212,15 +225,16 @@ class AsyncNotes:
         await self._store.write(Write((Purge(self.scope, NOTE),)))
 
     # Last among the public methods, because its name shadows the type in annotations.
-    async def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """List the notes of this scope without values, in order of creation."""
-        return [to_info(record) async for record in self._scan(conditions(metadata))]
+    async def list(self, metadata: Mapping[str, Any] | None = None, *, prefix: str = "") -> list[NoteInfo]:
+        """List the notes of this scope without values, in order of creation; those whose key begins with `prefix`."""
+        found = self._scan(conditions(metadata) + prefixed(prefix))
+        return [to_info(record) async for record in found if record.key.startswith(prefix)]
 
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
         """Write a note in place of the old one; one that is not larger is always accepted."""
-        given = completed(note)
+        given = checked_note(note)
         note = await redact_record(self._store, given)
-        put = Put(given if note is given else completed(note), if_version)
+        put = Put(given if note is given else checked_note(note), if_version)
         limits = note_settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
@@ -237,7 +251,7 @@ class AsyncNotes:
                 count=error.count,
                 weight=error.weight,
             ) from None
-        return to_info(stored(put.record, outcomes[1 + len(before)]))
+        return to_info(stored_record(put.record, outcomes[1 + len(before)]))
 
     async def _find(self, key: str) -> Record | None:
         (record,) = await self._store.read([self._ref(key)])
@@ -250,7 +264,7 @@ class AsyncNotes:
         return scan_all(self._store, Scan(scope=self.scope, kinds=(NOTE,), where=where, bodies=bodies))
 
 
-def completed(note: Record) -> Record:
+def checked_note(note: Record) -> Record:
     """Return a note with its text and size; raises InvalidValueError if its key, title or value is invalid."""
     value, _ = check_json(note.data, "value")
     title = None if note.title is None else check_text(note.title, "description")

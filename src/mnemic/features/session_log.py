@@ -14,9 +14,9 @@ from ..messages import Message, decode
 from ..recall.index_entry import RECALL
 from ..records import ARCHIVED, LEASE, MESSAGE, SUMMARY, Record, Ref, ScopePath
 from ..store.protocol import Store
-from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
+from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked_record
 from ..store.stream_state import over_limit
-from .settings import SessionSettings, SettingsCache, SettingsView
+from .session_settings import SessionSettings, SettingsCache, SettingsView
 from .summary import SUMMARY_KEY, Summarize, summary_record
 from .turns import NEWEST, Turn, TurnMessage, evictable, is_from_user
 
@@ -76,7 +76,7 @@ class LimitedLog:
             guard = self._guard(adding, leaving)
             limit = self._limit(adding.settings, () if archive else tuple([turn.keys for turn in turns]), strict)
             try:
-                outcomes = await self._store.write(adding.write(*guard, *_moves(moved), limit))
+                outcomes = await self._store.write(adding.write(*guard, *archive_ops(moved), limit))
             except LimitError as error:
                 if moved:  # others have added more meanwhile
                     turns = []
@@ -168,9 +168,9 @@ class LimitedLog:
         messages = [decode(record) for record in leaving]
         if isinstance(overflow, Summarize):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
-            return [*_moves(leaving), await summary_record(overflow, self._scope, old, leaving, messages)]
+            return [*archive_ops(leaving), await summary_record(overflow, self._scope, old, leaving, messages)]
         if not callable(overflow):
-            return _moves(leaving)  # another handle has changed the overflow policy
+            return archive_ops(leaving)  # another handle has changed the overflow policy
         await call(overflow, messages)
         return [Delete(record.ref, record.version) for record in leaving]
 
@@ -238,7 +238,7 @@ class _Adding:
         return Write((*self._ops, *evictions), self._once, lazy=True, digest=self._digest)
 
 
-def _moves(leaving: list[Record]) -> list[Op]:
+def archive_ops(leaving: list[Record]) -> list[Op]:
     """Return the operations that move messages to the archive."""
     gone = [Delete(record.ref, record.version or None) for record in leaving]
     return [*gone, *(Put(replace(record, kind=ARCHIVED)) for record in leaving)]
@@ -280,7 +280,7 @@ async def missing_records(store: Store, records: list[Record]) -> list[Record]:
         if stored is None:
             missing.append(record)
             continue
-        given = checked(record)
+        given = checked_record(record)
         if (given.text, given.data, given.meta, given.weight) != (stored.text, stored.data, stored.meta, stored.weight):
             raise ConflictError(
                 f"session {record.scope.path!r} has another message with the id {record.key!r}",
@@ -290,7 +290,7 @@ async def missing_records(store: Store, records: list[Record]) -> list[Record]:
     return missing
 
 
-def difference(
+def replacement_ops(
     stored: list[Record], messages: list[Message], encode: Callable[[Message, datetime | None], Record]
 ) -> tuple[list[Op], list[Record]]:
     """Return the operations that turn `stored` into `messages`, and the resulting records.

@@ -16,7 +16,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..errors import ConflictError, HeldError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..images import read_images
-from ..layers.encrypted_files import decrypted_file, encrypted_file
+from ..layers.auxiliary_stores import decrypted_file, encrypted_file
 from ..layers.layer import find_layer
 from ..layers.redact import RedactLayer, redact_messages
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
@@ -25,12 +25,12 @@ from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Ref, ScopePath, Stream
 from ..store.matching import conditions
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Write
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 from ..telemetry.calls import observed
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .listing import SessionInfo, list_sessions
-from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
-from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache, known_session
+from .session_log import ATTEMPTS, LimitedLog, archive_ops, missing_records, replacement_ops
+from .session_settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache, known_session
 from .summary import SUMMARY_KEY
 from .turns import read_summary, read_window, system_records
 
@@ -65,8 +65,8 @@ class AsyncSession:
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
-        self._settings = SettingsCache(scope, given or GivenSettings(), known_session(store, scope))
-        self._log = LimitedLog(store, scope, self._settings)
+        self._given = given or GivenSettings()
+        self._cached: SettingsCache | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.scope.path!r}>"
@@ -212,7 +212,7 @@ class AsyncSession:
             self._settings.confirm(view)
             return view.settings
 
-        return await retried(change, f"changing the settings of session {self.scope.path!r}")
+        return await retry_conflicts(change, f"changing the settings of session {self.scope.path!r}")
 
     async def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
@@ -224,11 +224,40 @@ class AsyncSession:
 
         Raises InvalidValueError for anything else.
         """
-        ids = [message.id if isinstance(message, Message) else message for message in messages]
-        if wrong := [id for id in ids if not isinstance(id, str)]:
-            raise InvalidValueError(f"delete takes messages or their ids, one by one, not {shown(wrong[0])}")
-        ops = tuple(Delete(Ref(self.scope, MESSAGE, check_name(id, "message id"))) for id in ids)
+        ops = tuple(map(Delete, self._refs("delete", messages)))
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
+
+    async def pop(self) -> Message | None:
+        """Delete the newest message and return it; None if there is none.
+
+        Concurrent calls return different messages. Raises ConflictError if concurrent writes win every attempt.
+        """
+        scan = Scan(scope=self.scope, kinds=(MESSAGE,), reverse=True, limit=1)
+
+        async def take() -> Message | None:
+            stream = await self._stream()
+            newest = next(iter((await self._store.scan(scan)).items), None)
+            if stream is None or newest is None:
+                return None
+            await self._store.write(Write((Expect(self.scope, MESSAGE, stream.version), Delete(newest.ref))))
+            return decode(newest)
+
+        return await retry_conflicts(take, f"taking the newest message of session {self.scope.path!r}")
+
+    async def archive(self, *messages: Message | str) -> int:
+        """Move messages, given as such or by id, to the archive, in one write; return how many existed.
+
+        They leave the conversation, and recall still finds them. Raises InvalidValueError for anything else,
+        ConflictError if concurrent writes win every attempt.
+        """
+        refs = list(dict.fromkeys(self._refs("archive", messages)))
+
+        async def move() -> int:
+            leaving = [record for record in await self._store.read(refs) if record is not None]
+            await self._store.write(Write(tuple(archive_ops(leaving)), lazy=True))
+            return len(leaving)
+
+        return await retry_conflicts(move, f"archiving messages of session {self.scope.path!r}")
 
     async def edit(self, message: MessageLike, *, open_images: bool = True) -> Message:
         """Replace the message with the same id, which keeps its place; return the new one.
@@ -255,17 +284,19 @@ class AsyncSession:
             await self._write([Put(record, old.version)], [])
             return new
 
-        return await retried(change, f"replacing message {shown(id)} of session {self.scope.path!r}")
+        return await retry_conflicts(change, f"replacing message {shown(id)} of session {self.scope.path!r}")
 
     async def replace(
         self,
         messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]],
         *,
+        archive: bool = False,
         open_images: bool = True,
     ) -> list[Message]:
         """Replace all messages by these, or by the result of a function of them, in one write; return the new ones.
 
-        Messages are identified by their ids; unchanged ones are not written. On concurrent writes the function is
+        Messages are identified by their ids; unchanged ones are not written. With `archive`, those that are not among
+        the new ones move to the archive. On concurrent writes the function is
         called again with the current messages. New image paths are read, unless `open_images` is false; stored
         ones are not. Raises InvalidValueError for duplicate ids, ConflictError if concurrent writes win every
         attempt; the session is then unchanged.
@@ -281,13 +312,16 @@ class AsyncSession:
             if open_images:
                 after = await read_images(after, skip={image for message in before for image in message.images})
             after = await redact_messages(self._store, self.scope, after)
-            ops, records = difference(stored, after, self._encode)
+            ops, records = replacement_ops(stored, after, self._encode)
+            if archive:
+                kept = {record.key for record in records}
+                ops += [Put(replace(record, kind=ARCHIVED)) for record in stored if record.key not in kept]
             if ops:
                 expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
                 await self._write([expected, *ops], [], after=records)
             return after
 
-        return await retried(change, f"replacing the messages of session {self.scope.path!r}")
+        return await retry_conflicts(change, f"replacing the messages of session {self.scope.path!r}")
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session, up to the message `at` or all of it, to a new session beside it.
@@ -326,7 +360,7 @@ class AsyncSession:
             await self._write([empty, *map(Put, records)], records)
             return True
 
-        return await retried(fill, f"filling session {self.scope.path!r}")
+        return await retry_conflicts(fill, f"filling session {self.scope.path!r}")
 
     async def window(self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False) -> list[Message]:
         """Return the newest messages that fit into `max_tokens`, oldest first.
@@ -479,7 +513,8 @@ class AsyncSession:
             view = self._settings.view
             try:
                 if view.limited or once is not None:
-                    outcomes = await self._log.write(ops, added, once, view, after)
+                    log = LimitedLog(self._store, self.scope, self._settings)
+                    outcomes = await log.write(ops, added, once, view, after)
                 else:
                     # Adding a message never waits for the embedder: recall does, for many messages at once.
                     outcomes = await self._store.write(Write((*ops, *view.ops), lazy=True))
@@ -493,6 +528,19 @@ class AsyncSession:
             f"session {self.scope.path!r}: gave up after {ATTEMPTS} attempts, since others changed its settings "
             "each time"
         )
+
+    @property
+    def _settings(self) -> SettingsCache:
+        """The settings that this handle knows; a handle that only reads needs none."""
+        if self._cached is None:
+            self._cached = SettingsCache(self.scope, self._given, known_session(self._store, self.scope))
+        return self._cached
+
+    def _refs(self, call: str, messages: Sequence[Message | str]) -> list[Ref]:
+        ids = [message.id if isinstance(message, Message) else message for message in messages]
+        if wrong := [id for id in ids if not isinstance(id, str)]:
+            raise InvalidValueError(f"{call} takes messages or their ids, one by one, not {shown(wrong[0])}")
+        return [Ref(self.scope, MESSAGE, check_name(id, "message id")) for id in ids]
 
     async def _record(self, id: str) -> Record:
         (record,) = await self._store.read([Ref(self.scope, MESSAGE, check_name(id, "message id"))])

@@ -92,7 +92,7 @@ def time_of(record: Record) -> int:
     return 0 if moment is None else to_microseconds(moment)
 
 
-class Place(Struct, frozen=True, array_like=True):
+class TimelinePlace(Struct, frozen=True, array_like=True):
     """A place in a timeline; places order records of the same time."""
 
     time: int
@@ -170,7 +170,7 @@ class Timeline:
         cells = np.bincount(self._kinds[here] * buckets + parts, minlength=buckets * len(TIMELINE_KINDS))
         return dict(zip(TIMELINE_KINDS, cells.reshape(-1, buckets).tolist(), strict=True))
 
-    def newest(self, limit: int, before: Place | None = None) -> tuple[list[Ref], Place | None]:
+    def newest(self, limit: int, before: TimelinePlace | None = None) -> tuple[list[Ref], TimelinePlace | None]:
         """Return the newest records, or the newest before a place, and the place of the last if there are more."""
         here = self._there
         if before is not None:
@@ -192,7 +192,7 @@ class Timeline:
             return refs, None
         last = chosen[-1]
         scope, kind = self._names[self._streams_of[last]]
-        return refs, Place(int(self._times[last]), scope, kind, int(self._seqs[last]))
+        return refs, TimelinePlace(int(self._times[last]), scope, kind, int(self._seqs[last]))
 
 
 class TimelineCache:

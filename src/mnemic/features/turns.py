@@ -20,7 +20,9 @@ from .summary import SUMMARY_ID, SUMMARY_KEY, summary_message
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 NEWEST = 200
-"""How many of the newest messages are searched for the user's last message."""
+"""How many of the newest messages are searched for the user's last message, and how many are read at once at most."""
+TYPICAL_TOKENS = 20
+"""A low estimate of a message's tokens: more messages than fit are seldom read."""
 
 
 class TurnMessage(Struct, frozen=True):
@@ -136,7 +138,7 @@ def evictable(messages: Sequence[TurnMessage], last_user: str | None, *, complet
     ]
 
 
-def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounter) -> list[AnyMessage]:
+def messages_that_fit(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounter) -> list[AnyMessage]:
     """Return the messages of a conversation that a window of `max_tokens` contains.
 
     Messages that are too long for it are skipped.
@@ -185,7 +187,9 @@ class Window:
     def offer(self, messages: Iterable[TurnMessage]) -> None:
         """Add the next older messages that fit; after the first that does not, the window is full."""
         for item in messages:
-            if item.key not in self._required and not self.full:
+            if self.full:
+                return
+            if item.key not in self._required:
                 self._offer(item)
 
     def _offer(self, item: TurnMessage) -> None:
@@ -250,20 +254,30 @@ async def fill_window(
         placeholder = counted("@interrupted", result)
     window = Window(check_count(max_tokens, "max_tokens", least=1), placeholder, partial=partial)
     required = [TurnMessage.of(record, tokens) for record in await system_records(store, scope)]
-    scan = Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=NEWEST)
+    at_once = min(max(max_tokens // TYPICAL_TOKENS, 20), NEWEST)
+    scan = Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=at_once)
     page = await store.scan(scan)
-    newest = [TurnMessage.of(record, tokens) for record in page.items]
-    window.require(required + [item for item in newest if is_from_user(item.message)][:1])
+    newest = list(page.items)
+    while (said := _last_from_user(newest, tokens)) is None and page.cursor is not None and len(newest) < NEWEST:
+        page = await store.scan(replace(scan, cursor=page.cursor))
+        newest += page.items
+    window.require(required if said is None else [*required, said])
     if (text := await read_summary(store, scope)) is not None:
         summary = counted(SUMMARY_ID, summary_message(text))
         if summary.tokens <= window.left:
             window.require([summary])
     while True:
-        window.offer(newest)
+        window.offer(TurnMessage.of(record, tokens) for record in newest)
         if window.full or page.cursor is None:
             return window
         page = await store.scan(replace(scan, cursor=page.cursor))
-        newest = [TurnMessage.of(record, tokens) for record in page.items]
+        newest = list(page.items)
+
+
+def _last_from_user(newest: Iterable[Record], tokens: TokenCounter) -> TurnMessage | None:
+    """Return the first of the newest messages that is the user's own."""
+    items = (TurnMessage.of(record, tokens) for record in newest)
+    return next((item for item in items if is_from_user(item.message)), None)
 
 
 async def read_summary(store: Store, scope: ScopePath) -> str | None:

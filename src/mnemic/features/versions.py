@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..layers.redact import redact_record
-from ..layers.versions import KeptVersion, PurgeRecord, read_versions
+from ..layers.version_records import KeptVersion, PurgeRecord, read_versions
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Record, Ref, ScopePath, Value, plain
 from ..store.matching import recalled_kinds
 from ..store.protocol import SearchableStore, scan_all
-from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored
-from ..store.retry import retried
+from ..store.query import Delete, Expect, Op, Put, Scan, Touch, Write, stored_record
+from ..store.retry import retry_conflicts
 from ..tokens import TokenCounter
 from .facts import AsyncFacts
 from .hits import SHOWN, Item, Reference, find_refs, ref_of, to_item_of
@@ -128,7 +128,7 @@ async def restore_item(
             return to_item_of(chosen)
         return await _write(store, tokens, chosen, current)
 
-    return await retried(restore, f"restoring {shown(given.id if isinstance(given, Version) else given)}")
+    return await retry_conflicts(restore, f"restoring {shown(given.id if isinstance(given, Version) else given)}")
 
 
 async def session_history(store: SearchableStore, scope: ScopePath, limit: int | None = None) -> list[Version]:
@@ -173,7 +173,7 @@ async def restore_session(session: AsyncSession) -> int:
             await session._write(ops, [], after=[*back, *there])
         return sum(record is not None for record in await store.read([record.ref for record in back]))
 
-    return await retried(restore, f"restoring session {scope.path!r}")
+    return await retry_conflicts(restore, f"restoring session {scope.path!r}")
 
 
 async def _last_purge(store: SearchableStore, scope: ScopePath) -> tuple[list[KeptVersion], list[PurgeRecord]]:
@@ -261,7 +261,7 @@ async def _write(store: SearchableStore, tokens: TokenCounter, chosen: Record, c
         )
     else:
         (did,) = await store.write(Write((put,)))
-    return to_item_of(stored(put.record, did))
+    return to_item_of(stored_record(put.record, did))
 
 
 async def _find(

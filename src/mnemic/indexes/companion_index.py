@@ -23,6 +23,7 @@ from ..event_loop import off_loop
 from ..recall.index_entry import unpack
 from ..records import Record, ScopePath, StreamName
 from ..store.protocol import Mark, Near
+from ..store.registry import closed_on_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,11 +156,8 @@ class VectorDatabase(Protocol):
 
 async def open_index(database: VectorDatabase) -> CompanionIndex:
     """Return the index of a database; raises a StoreError if its server cannot be reached."""
-    try:
+    async with closed_on_error(database):
         await database.tables()
-    except BaseException:
-        await database.close()
-        raise
     return CompanionIndex(database)
 
 

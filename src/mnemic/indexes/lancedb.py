@@ -18,7 +18,7 @@ from lancedb.index import FTS, BTree
 
 from ..errors import StoreBusyError, StoreError, StoreFullError, StorePermissionError, UnreadableStoreError
 from ..event_loop import off_loop, pause
-from ..store.registry import CompanionMaker, StoreURL
+from ..store.registry import CompanionFactory, StoreURL
 from .companion_index import CompanionIndex, MissingTableError, Point, PointFilter, as_words
 from .location import parse_location
 
@@ -203,7 +203,7 @@ async def _open(url: StoreURL) -> CompanionIndex:
     return CompanionIndex(LanceDatabase(location.url, database))
 
 
-LANCEDB = CompanionMaker(open=_open)
+LANCEDB = CompanionFactory(open=_open)
 
 
 def _schema(dimensions: int) -> Any:

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..event_loop import off_loop
 from ..store.availability import Availability
-from ..store.registry import CompanionMaker, StoreURL
+from ..store.registry import CompanionFactory, StoreURL
 from .companion_index import MAX_POINTS, CompanionIndex, MissingTableError, Point, PointFilter, as_words, open_index
 from .location import Location, grpc_error, parse_location
 
@@ -265,7 +265,7 @@ def _connect(location: Location) -> Any:
     return MilvusClient(f"{scheme}://{location.host}:{location.port}", token=token, timeout=SECONDS, dedicated=True)
 
 
-MILVUS = CompanionMaker(open=_open)
+MILVUS = CompanionFactory(open=_open)
 
 
 def _create(client: Any, name: str, dimensions: int) -> None:

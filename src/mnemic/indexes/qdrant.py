@@ -20,7 +20,7 @@ from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from ..errors import StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ..event_loop import off_loop
 from ..store.availability import Availability
-from ..store.registry import CompanionMaker, StoreURL
+from ..store.registry import CompanionFactory, StoreURL
 from .companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter, open_index
 from .location import Location, grpc_error, parse_location
 
@@ -197,7 +197,7 @@ async def _local(location: Location) -> QdrantClient:
         return await off_loop(lambda: QdrantClient(path=str(location.path), force_disable_check_same_thread=True))
 
 
-QDRANT = CompanionMaker(open=_open)
+QDRANT = CompanionFactory(open=_open)
 
 _INDEXES: dict[str, Any] = {
     # Points of one scope are queried together.

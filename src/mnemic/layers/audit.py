@@ -40,8 +40,7 @@ from ..store.query import (
     place_of,
 )
 from .audit_chain import ChainLayer, new_entry, put_entry
-from .audit_entry import OPERATIONS, SALT, AuditEntry, AuditPage, to_entry
-from .audit_reading import ReadableEntries
+from .audit_entry import OPERATIONS, SALT, AuditEntry, AuditPage, ReadableEntries, to_entry
 from .audit_settings import Audit, AuditFlags, actor_fields, current_actor
 from .layer import Layer, filtered_scan, find_layer
 from .redact import redact_query, redact_text

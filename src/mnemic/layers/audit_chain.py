@@ -217,7 +217,7 @@ class ChainLayer(Layer, ForkAware):
         return replace(write, ops=tuple(ops)), head
 
 
-async def continuable(store: Store, signing: bool) -> bool:
+async def has_own_log(store: Store, signing: bool) -> bool:
     """Return whether a store has an audit log, and its key is given, `signing`, or kept in it; not that of a server."""
     if Capability.SEARCH in store.capabilities or Capability.RECORDS not in store.capabilities:
         return False

@@ -1,4 +1,4 @@
-"""An entry of the audit log: its fields, its form as a record, and its link in a hash chain. No I/O.
+"""An entry of the audit log: its fields, its form as a record, its link in a hash chain, and reads around damaged ones.
 
 The link of an entry is a keyed hash (BLAKE2b) of the link before it, its number, its time and its fields. Names and
 content are not hashed themselves: a salted hash of them is. So an erasure can remove the names and the salt, and the
@@ -8,7 +8,7 @@ chain still verifies.
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
@@ -18,8 +18,14 @@ from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import Record, ScopePath, Value, unreadable
+from ..errors import UnreadableStoreError
+from ..records import AUDIT_KIND, Record, ScopePath, Value, unreadable
 from ..signing import SigningKey
+from ..store.damage import records_around
+from ..store.matching import matches
+from ..store.protocol import Page, Store, all_streams
+from ..store.query import Scan, StreamScan
+from .layer import Layer
 
 CHANGES = ("put", "delete", "purge", "limit", "expire", "touch")
 """Operations that change something."""
@@ -170,3 +176,45 @@ def without_names(record: Record, scope: ScopePath) -> Record:
     data: Any = record.data
     kept = {name: value for name, value in data.items() if name not in (*NAMES, SALT)}
     return replace(record, scope=scope, data=kept)
+
+
+class DamagedEntry(Struct, frozen=True):
+    """An entry that cannot be read: the scope of its log, and its number, as far as the entry before it tells."""
+
+    scope: ScopePath
+    number: int
+
+
+async def entries_around(
+    store: Store, scope: ScopePath, kind: str = AUDIT_KIND
+) -> AsyncGenerator[Record | DamagedEntry, None]:
+    """Yield the records of a log in order, and in place of each that is damaged its number."""
+    number = 0
+    async for part in records_around(store, scope, kind):
+        for record in part if isinstance(part, tuple) else (None,):
+            if record is None or not isinstance(record.data, dict):
+                number += 1
+                yield DamagedEntry(scope, number)
+            else:
+                number = number_of(record) or number
+                yield record
+
+
+class ReadableEntries(Layer):
+    """A view of a store of which scans return the entries of the audit log that can be read, on one page."""
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        found: list[Record] = []
+        streams = StreamScan(scope=scan.scope, kinds=(AUDIT_KIND,), below=scan.below)
+        async for stream in all_streams(self._below, streams):
+            records = entries_around(self._below, stream.scope)
+            found += [one async for one in records if isinstance(one, Record) and _is_entry(one)]
+        return Page(tuple(one for one in found if matches(one, scan.where)))
+
+
+def _is_entry(record: Record) -> bool:
+    try:
+        to_entry(record)
+    except UnreadableStoreError:
+        return False
+    return True

@@ -19,8 +19,7 @@ from ..store.protocol import Store, all_streams, scan_all, scan_pages
 from ..store.query import Condition, Expect, Purge, Put, Scan, StreamScan, Touch, Write
 from .audit import AuditLayer
 from .audit_chain import REGISTER, ChainLayer
-from .audit_entry import SALT, Head, number_of, without_names
-from .audit_reading import Damaged, entries_around
+from .audit_entry import SALT, DamagedEntry, Head, entries_around, number_of, without_names
 from .layer import find_layer
 
 NO_CHAIN = ""
@@ -41,7 +40,7 @@ class DroppedNames(Struct, frozen=True):
     """
 
     entries: int = 0
-    damaged: Sequence[Damaged] = ()
+    damaged: Sequence[DamagedEntry] = ()
     headless: Sequence[ScopePath] = ()
 
 
@@ -87,13 +86,13 @@ class _NameErasure:
         if certificate is not None:
             self._fields["certificate"] = self._entry["key"] = certificate
         self.erased = 0
-        self.damaged: list[Damaged] = []
+        self.damaged: list[DamagedEntry] = []
         self.headless: list[ScopePath] = []
 
     async def move(self, stream: Stream, erased: ScopePath) -> None:
         """Move a chain to a scope without a name; a damaged one loses its names in its place."""
         entries = entries_around(self._chain, stream.scope)
-        damaged = [one async for one in entries if isinstance(one, Damaged)]
+        damaged = [one async for one in entries if isinstance(one, DamagedEntry)]
         head = await self._chain.stored_head(stream.scope, AUDIT_KIND)
         if damaged or head is None:
             self.damaged += damaged
@@ -146,7 +145,7 @@ class _NameErasure:
                 if error.retry:
                     raise
                 async for entry in entries_around(self._chain, stream.scope):
-                    if isinstance(entry, Damaged):
+                    if isinstance(entry, DamagedEntry):
                         self.damaged += [entry] if entry not in self.damaged else []
                     elif any(matches(entry, (one,)) for one in where):
                         found[entry.key] = entry
@@ -159,7 +158,7 @@ class _NameErasure:
         register = await self._chain.stored_head(REGISTER, CHAINS_KIND)
         notes = []
         async for record in entries_around(self._chain, REGISTER, CHAINS_KIND):
-            if isinstance(record, Damaged):
+            if isinstance(record, DamagedEntry):
                 self.damaged += [record] if record not in self.damaged else []
             elif _begins(record, head.chain):
                 notes.append(record)

@@ -20,8 +20,21 @@ from ..signing import SIGNATURE, can_sign, verify_signature
 from ..store.protocol import all_streams
 from ..store.query import StreamScan
 from .audit_chain import REGISTER, ChainLayer
-from .audit_entry import BEGUN, LINK, NAMES, NAMES_HASH, SALT, SIGNED, ChainKey, Head, link_of, names_hash, number_of
-from .audit_reading import Damaged, entries_around
+from .audit_entry import (
+    BEGUN,
+    LINK,
+    NAMES,
+    NAMES_HASH,
+    SALT,
+    SIGNED,
+    ChainKey,
+    DamagedEntry,
+    Head,
+    entries_around,
+    link_of,
+    names_hash,
+    number_of,
+)
 
 FORMAT = "mnemic audit checkpoint 1"
 UNKNOWN_KEY = "and perhaps others are linked with the key"
@@ -195,7 +208,7 @@ class AuditVerifier:
         wanted = {**expected} if head is None else {**expected, head.number: head.link}
         async for record in entries_around(self._layer, scope, kind):
             self._entries += kind == AUDIT_KIND
-            if isinstance(record, Damaged):
+            if isinstance(record, DamagedEntry):
                 walk.last, before = walk.last + 1, None
                 self._problem(scope, f"{where}cannot be read", walk.last)
                 continue

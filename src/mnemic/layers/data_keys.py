@@ -38,7 +38,7 @@ MOST_CACHED = 10_000
 """Maximum number of subjects whose keys are cached."""
 
 
-class About(Struct, frozen=True):
+class KeySubject(Struct, frozen=True):
     """Encrypted part of a key record besides its keys, under the store's key."""
 
     subject: str | None
@@ -49,12 +49,7 @@ class KeyRecords(MetadataRecord):
     """Reads, creates, rewraps and destroys the key records of a store."""
 
     def __init__(
-        self,
-        store: Store,
-        masters: MasterKeys,
-        name: str = "the store",
-        level: int | None = None,
-        key_store: Store | None = None,
+        self, store: Store, masters: MasterKeys, name: str, level: int | None, key_store: Store | None
     ) -> None:
         super().__init__(store, masters, name, level, key_store)
         self._cache: dict[str, DataKeys] = {}
@@ -91,7 +86,7 @@ class KeyRecords(MetadataRecord):
             self.check_rotated(own)
             if stored is not None and self._data(stored).get("keys") is not None:
                 return await self._read(metadata, subject)  # made by another meanwhile, and in use
-            about = About(None) if stored is None else self._about(metadata, stored)
+            about = KeySubject(None) if stored is None else self._about(metadata, stored)
             made = DataKeys.generate(subject, _names(about))
             await self._write_keys(metadata, made, 0 if stored is None else stored.version)
             return await self._read(metadata, subject)
@@ -165,11 +160,11 @@ class KeyRecords(MetadataRecord):
 
     async def _write_keys(self, metadata: Metadata, keys: DataKeys, version: int) -> bool:
         """Write the keys of a subject unless another writer was faster; return whether it was done."""
-        about = About(keys.subject, tuple(sorted(name.hex() for name in keys.destroyed)))
+        about = KeySubject(keys.subject, tuple(sorted(name.hex() for name in keys.destroyed)))
         return await self._write(metadata, keys.subject, about, await self.masters.wrap(keys.packed()), version)
 
     async def _write(
-        self, metadata: Metadata, subject: str, about: About, wrapped: Wrapped | None, version: int
+        self, metadata: Metadata, subject: str, about: KeySubject, wrapped: Wrapped | None, version: int
     ) -> bool:
         ref = self._ref(metadata, subject)
         sealed = b64encode(metadata.keys.seal(encode(about), bound_to(ref))).decode()
@@ -189,7 +184,7 @@ class KeyRecords(MetadataRecord):
             keys = await self._decode_keys(metadata, record, subject)
             assert keys is not None, "it was looked at"
             gone = tuple(sorted(name.hex() for name in {*keys.destroyed, *keys.keys}))
-            if await self._write(metadata, subject, About(None, gone), None, record.version):
+            if await self._write(metadata, subject, KeySubject(None, gone), None, record.version):
                 self._cache.pop(subject, None)
                 return True
         return False
@@ -261,8 +256,8 @@ class KeyRecords(MetadataRecord):
         hashed = digest(metadata.keys.secret, b"subject " + subject.encode(), "sha256")[:16].hex()
         return Ref(ScopePath(), ENCRYPTION_KIND, hashed)
 
-    def _about(self, metadata: Metadata, record: Record) -> About:
-        found: About = self._opened(metadata.keys, self._data(record), record.ref, About)
+    def _about(self, metadata: Metadata, record: Record) -> KeySubject:
+        found: KeySubject = self._opened(metadata.keys, self._data(record), record.ref, KeySubject)
         return found
 
 
@@ -273,5 +268,5 @@ def _name(fence: Stream) -> bytes:
         raise DecryptionError(f"the settings of {fence.kind} in scope {fence.scope.path!r} were modified") from None
 
 
-def _names(about: About) -> frozenset[bytes]:
+def _names(about: KeySubject) -> frozenset[bytes]:
     return frozenset(map(bytes.fromhex, about.destroyed))

@@ -41,7 +41,7 @@ _OF_STORE = "\n"
 encode: Callable[[Any], bytes] = json.Encoder(order="deterministic").encode
 
 
-class Fixed(Struct, frozen=True):
+class FixedMetadata(Struct, frozen=True):
     """Encrypted part of the metadata record, fixed when the store is created except for `derived`."""
 
     id: str
@@ -56,7 +56,7 @@ class Metadata(Struct, frozen=True):
     """The decoded metadata record."""
 
     version: int
-    fixed: Fixed
+    fixed: FixedMetadata
     keys: DataKeys
     wrapped_by: str
 
@@ -65,12 +65,7 @@ class MetadataRecord:
     """Reads, creates and changes the metadata record of a store."""
 
     def __init__(
-        self,
-        store: Store,
-        masters: MasterKeys,
-        name: str = "the store",
-        level: int | None = None,
-        key_store: Store | None = None,
+        self, store: Store, masters: MasterKeys, name: str, level: int | None, key_store: Store | None
     ) -> None:
         self.masters = masters
         self._store = whole_store(store)
@@ -105,7 +100,7 @@ class MetadataRecord:
             if (known := await self.load(again=True)) is None:
                 await self.check()
                 keys = await self._store_keys(create=True) or DataKeys.generate(_OF_STORE)
-                fixed = Fixed(os.urandom(8).hex(), self.new_level, tuple(sorted(wanted)), self.apart)
+                fixed = FixedMetadata(os.urandom(8).hex(), self.new_level, tuple(sorted(wanted)), self.apart)
                 await self._write_metadata(fixed, keys, 0)
             elif not wanted <= frozenset(known.fixed.derived):
                 fixed = replace(known.fixed, derived=tuple(sorted(wanted | frozenset(known.fixed.derived))))
@@ -151,7 +146,7 @@ class MetadataRecord:
                     )
                 return
 
-    async def _write_metadata(self, fixed: Fixed, keys: DataKeys, version: int) -> None:
+    async def _write_metadata(self, fixed: FixedMetadata, keys: DataKeys, version: int) -> None:
         """Write the metadata record, unless another writer was faster."""
         data: dict[str, Any] = {"format": FORMAT, "id": fixed.id}
         if not self.apart:
@@ -179,7 +174,7 @@ class MetadataRecord:
             wrapped = to_wrapped(data["store"], self._name)
             packed = await self.masters.unwrap(wrapped, self._name)
             keys = DataKeys.unpacked(packed, _OF_STORE, record.version, frozenset(), self._name)
-        fixed = self._opened(keys, data, METADATA_REF, Fixed)
+        fixed = self._opened(keys, data, METADATA_REF, FixedMetadata)
         if fixed.id != data.get("id") or fixed.shared != self.apart:
             raise DecryptionError(f"the metadata record of {self._name} was modified in the store")
         if self._level is not None and self._level != fixed.level:

@@ -18,12 +18,12 @@ from ..errors import ConflictError, InvalidValueError, LimitError, StoreBusyErro
 from ..records import OF_SESSIONS, VERSION, Record, Ref, Stream, parse_time
 from ..store.protocol import Capability, Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Write, place_of
-from ..store.retry import ATTEMPTS, retried
+from ..store.retry import ATTEMPTS, retry_conflicts
 from ..store.stream_state import over_limit
 from .audit_settings import current_actor
 from .layer import Layer, backend_of, whole_store
 from .restricted import unrestricted
-from .versions import BEGIN_REF, VERSIONED_KINDS, purge_record, version_put
+from .version_records import BEGIN_REF, VERSIONED_KINDS, purge_record, version_put
 
 COPIED_AT_ONCE = 200
 """How many versions are written at once before a large purge."""
@@ -140,7 +140,9 @@ class _KeepingWrite:
         """Of all purges of this write."""
 
     async def run(self) -> list[Outcome]:
-        return await retried(self._attempt, "keeping the earlier versions", retry_on=lambda error: self._changed)
+        return await retry_conflicts(
+            self._attempt, "keeping the earlier versions", retry_on=lambda error: self._changed
+        )
 
     async def _attempt(self) -> list[Outcome]:
         if not self._changed:

@@ -28,7 +28,7 @@ from ..store.protocol import Capability, Scrubbed, Store, scan_all
 from ..store.query import Delete, Derive, Limit, Op, Outcome, Purge, Put, Scan, Touch, Write, place_of
 from .history import HistoryLayer
 from .layer import Layer, find_layer, whole_store
-from .versions import EXPIRY, FOREVER, suspended
+from .version_records import EXPIRY, FOREVER, held_expiry
 
 FRESH = 1.0
 """For how many seconds a process relies on the holds that it has read."""
@@ -140,7 +140,7 @@ class HoldLayer(Layer):
         expiries: list[Op] = []
         for op in write.ops:
             if isinstance(op, Put) and op.record.expires is not None and op.record.kind not in TECHNICAL:
-                expires = suspended(op.record.expires, hold.ends)
+                expires = held_expiry(op.record.expires, hold.ends)
                 if expires != op.record.expires:
                     expiries.append(Derive(op.record.ref, EXPIRY, op.record.expires.isoformat().encode()))
                     op = replace(op, record=replace(op.record, expires=expires))

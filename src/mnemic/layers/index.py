@@ -22,7 +22,7 @@ from ..models.embedder import AUTO, Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
 from ..recall.metrics import Metrics, MetricsRecorder
 from ..records import Match, Record, Ref, ScopePath
-from ..store.matching import matches, to_cursor, true_at
+from ..store.matching import is_valid_at, matches, to_cursor
 from ..store.protocol import Capability, Companion, Page, Scrubbed, Store, Unreached, scan_all
 from ..store.query import (
     MAX_CHOICES,
@@ -53,6 +53,8 @@ Result = TypeVar("Result")
 
 SIZE_SECONDS = 60.0
 """How many seconds the size of a scope is cached."""
+COMPARED_AT_ONCE, MOST_DUPLICATES = 512, 5000
+"""How many hits are compared with one another for duplicates, and after how many duplicates a search ends."""
 CACHED_INDEXES = "cached indexes"
 """How an erasure names the indexes that it has dropped from the memory of this process."""
 
@@ -284,6 +286,11 @@ class IndexLayer(Layer, ForkAware):
                     break
                 continue
             start, size = start + size, max(32, size * 2)
+            if duplicates is not None:
+                size = min(size, COMPARED_AT_ONCE)
+                batch = duplicates.without_repeated(batch)
+                if not batch:
+                    continue
             found = await self._read_matches(index, answer, search, batch)
             if duplicates is not None:
                 duplicates.load(list(found))
@@ -292,6 +299,8 @@ class IndexLayer(Layer, ForkAware):
                     break
                 if duplicates is None or not duplicates.is_duplicate(n, match.record):
                     chosen[n] = match
+            if duplicates is not None and duplicates.count > MOST_DUPLICATES:
+                break
             if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
                 # So few match that it is cheaper to ask the store which.
                 narrowed = True
@@ -385,8 +394,9 @@ class IndexLayer(Layer, ForkAware):
 
 def _with_entry(put: Put, name: str, entry: bytes) -> Put:
     changed = copy(put)
-    others = {one: value for one, value in put.record.derived.items() if one != RECALL}
-    force_setattr(changed, "record", replace(put.record, derived={**others, name: entry}))
+    derived = {one: value for one, value in put.record.derived.items() if one != RECALL} if put.record.derived else {}
+    derived[name] = entry
+    force_setattr(changed, "record", replace(put.record, derived=derived))
     return changed
 
 
@@ -398,7 +408,9 @@ def _renamed(record: Record, name: str) -> Record:
 
 
 def _wanted(record: Record, search: Search) -> bool:
-    return matches(record, search.where) and (search.as_of is None or true_at(record, search.as_of))
+    if search.where and not matches(record, search.where):
+        return False
+    return search.as_of is None or is_valid_at(record, search.as_of)
 
 
 async def embedder_of(store: Store) -> Embedder | str | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..event_loop import off_loop, pause
-from ..recall.index_entry import USE, EntryBuilder, intact, log, pack, unpack
+from ..recall.index_entry import USE, EntryBuilder, intact_only, log, pack, unpack
 from ..records import AUDIT_KINDS, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import cause_name
 from ..store.protocol import MarksChanges, Page, Store, all_streams, scan_all
@@ -151,14 +151,19 @@ class IndexCache:
     async def _update_all(self, index: ScopeIndex, scope: ScopePath, builder: EntryBuilder) -> None:
         """Bring the index of a scope up to date with all streams."""
         known, listed = set(index.table.versions), set()
+        outdated: list[Stream] = []
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             if stream.kind in AUDIT_KINDS:
                 continue  # without text, and as many records as there were changes
             listed.add(stream.name)
             index.set_expiry(stream)
             if not _is_current(index, stream):
-                async with self.updating.hold((index, stream.name)):
-                    await self._update(index, stream, builder)
+                outdated.append(stream)
+        if not known:
+            index.expect(sum(stream.count for stream in outdated))
+        for stream in outdated:
+            async with self.updating.hold((index, stream.name)):
+                await self._update(index, stream, builder)
         # Streams found by another search since the listing are not gone.
         index.forget(known - listed)
 
@@ -204,7 +209,7 @@ class IndexCache:
         self, index: ScopeIndex, stream: Stream, page: Page[Record], builder: EntryBuilder, *, first: bool
     ) -> None:
         records = list(page.items)
-        packed = [entry if intact(entry := r.derived.get(builder.name)) else None for r in records]
+        packed = intact_only([record.derived.get(builder.name) for record in records])
         missing = [record for record, entry in zip(records, packed, strict=True) if entry is None]
         # A slow embedder computes vectors later, within the time limit of a search.
         complete, partial = await self.compute(missing, builder, vectors=builder.instant)

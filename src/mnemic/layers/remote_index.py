@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
-from ..recall.index_entry import USE, EntryBuilder, intact
+from ..recall.index_entry import MAX_QUESTION, USE, EntryBuilder, intact
 from ..recall.question import analyze_question
 from ..records import AUDIT_KINDS, Record, ScopePath, Stream, StreamName, known_scope
 from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all, scan_pages
@@ -182,6 +182,7 @@ def _query(search: Search, builder: EntryBuilder, limit: int) -> Near:
         name=builder.name,
         kinds=search.kinds,
         below=search.below,
+        text=question.text[:MAX_QUESTION],
         vector=None if vector is None else vector.tobytes(),
         terms=tuple(dict.fromkeys((*question.terms, *chain(*question.variants.values())))),
         limit=limit,

@@ -17,7 +17,7 @@ from ..features.notes import Note
 from ..features.summary import QUOTED
 from ..messages import Message
 from ..records import Ref, ScopePath
-from .tools import TEXT, Answer, Call, Tool, asked, cut, object_schema
+from .tools import TEXT, Tool, ToolContext, ToolResult, checked_query, object_schema, shortened_text
 
 RESULTS = 10
 """How many results a search returns."""
@@ -27,15 +27,15 @@ TITLE = 80
 """Maximum length of a title, in characters."""
 
 
-async def search(call: Call, query: str) -> Answer:
+async def search(call: ToolContext, query: str) -> ToolResult:
     """Return the ids, titles and addresses of the best hits."""
-    hits = await call.scope.recall(asked(query), RESULTS)
+    hits = await call.scope.recall(checked_query(query), RESULTS)
     return _answer(
         {"results": [{"id": (id := _id(call, hit)), "title": _title(hit.text), "url": _url(id)} for hit in hits]}
     )
 
 
-async def fetch(call: Call, id: str) -> Answer:
+async def fetch(call: ToolContext, id: str) -> ToolResult:
     """Return one record in full."""
     kind, _, rest = id.partition("/")
     below, _, key = rest.rpartition("/")
@@ -44,11 +44,11 @@ async def fetch(call: Call, id: str) -> Answer:
         text, metadata = _described(await call.scope.get(Ref(scope, kind, unquote(key))))
     except (InvalidValueError, NotFoundError):
         raise NotFoundError(f"there is nothing with the id {shown(id)}: ids are those that search returns") from None
-    found = {"id": id, "title": _title(text), "text": cut(text, LONGEST), "url": _url(id)}
+    found = {"id": id, "title": _title(text), "text": shortened_text(text, LONGEST), "url": _url(id)}
     return _answer({**found, "metadata": {"kind": kind, **metadata, "notice": QUOTED}})
 
 
-def _id(call: Call, hit: Hit) -> str:
+def _id(call: ToolContext, hit: Hit) -> str:
     return "/".join(quote(part, safe="") for part in (hit.ref.kind, call.below(hit.scope), hit.id) if part)
 
 
@@ -78,8 +78,8 @@ def _described(item: Item) -> tuple[str, dict[str, str]]:
     return text, {name: str(value) for name, value in more.items() if value is not None}
 
 
-def _answer(data: dict[str, Any]) -> Answer:
-    return Answer(json.encode(data).decode(), data)
+def _answer(data: dict[str, Any]) -> ToolResult:
+    return ToolResult(json.encode(data).decode(), data)
 
 
 _RESULT = object_schema("id title url", id=TEXT, title=TEXT, url=TEXT)

@@ -13,7 +13,7 @@ from ..features.hits import Hit
 from ..features.note_files import as_text
 from ..features.notes import Note, NoteInfo
 from ..features.summary import QUOTED, quoted
-from .tools import TEXT, Answer, Call, Schema, Tool, asked, cut, object_schema
+from .tools import TEXT, Schema, Tool, ToolContext, ToolResult, checked_query, object_schema, shortened_text
 
 MAX_FACTS = 100
 """Maximum number of facts in one answer."""
@@ -26,62 +26,62 @@ PART = 20_000
 COUNT: Schema = {"type": "integer"}
 
 
-async def remember(call: Call, text: str, importance: float = 1.0) -> Answer:
+async def remember(call: ToolContext, text: str, importance: float = 1.0) -> ToolResult:
     """Remember a text; one that says the same as an earlier one is merged with it."""
     if not text.strip():
         raise InvalidValueError("the text is empty: there is nothing to remember")
     item = await call.scope.remember(text, importance=importance, source=call.client, duplicates="merge")
-    return Answer(f"Remembered, with the id {item.id}.", {"id": item.id})
+    return ToolResult(f"Remembered, with the id {item.id}.", {"id": item.id})
 
 
 async def recall(
-    call: Call,
+    call: ToolContext,
     query: str,
     k: int = 5,
     kinds: list[str] | None = None,
     since: str | None = None,
     until: str | None = None,
     max_chars: int = HIT,
-) -> Answer:
+) -> ToolResult:
     """Search the scope and those below."""
     start, end = _time(since, "since", time.min), _time(until, "until", time.max)
     if start is not None and end is not None and start > end:
         raise InvalidValueError(f"since, {shown(since)}, is after until, {shown(until)}")
-    hits = await call.scope.recall(asked(query), k, kinds=kinds, since=start, until=end)
+    hits = await call.scope.recall(checked_query(query), k, kinds=kinds, since=start, until=end)
     if not hits:
-        return Answer("Nothing is remembered about this.", {"hits": [], "notice": QUOTED})
+        return ToolResult("Nothing is remembered about this.", {"hits": [], "notice": QUOTED})
     text = quoted(_line(hit, max_chars) for hit in hits)
     if any(len(hit.text) > max_chars for hit in hits):
         text = f"Some texts are cut. For all of one, recall with k=1 and a larger max_chars.\n{text}"
-    return Answer(text, {"hits": [_hit(hit, call, max_chars) for hit in hits], "notice": QUOTED})
+    return ToolResult(text, {"hits": [_hit(hit, call, max_chars) for hit in hits], "notice": QUOTED})
 
 
-async def forget(call: Call, ids: list[str]) -> Answer:
+async def forget(call: ToolContext, ids: list[str]) -> ToolResult:
     """Delete what has these ids; raises NotFoundError, and deletes nothing, if one does not exist."""
     for id in ids:
         await call.scope.get(id)
     deleted = (await call.scope.forget(*ids)).deleted
-    return Answer(f"Forgotten: {deleted}.", {"deleted": deleted})
+    return ToolResult(f"Forgotten: {deleted}.", {"deleted": deleted})
 
 
-async def context(call: Call, query: str, max_tokens: int = 2000) -> Answer:
+async def context(call: ToolContext, query: str, max_tokens: int = 2000) -> ToolResult:
     """Return one block of everything that bears on a query."""
-    found = await call.scope.context(asked(query), max_tokens)
+    found = await call.scope.context(checked_query(query), max_tokens)
     text = found.text or "Nothing is remembered about this."
     if not found.text and await call.scope.recall(query, 1, uses=False):
         text = f"Something is remembered about this, but {max_tokens} tokens are too few for it: ask for more."
-    return Answer(text, {"text": found.text, "tokens": found.tokens})
+    return ToolResult(text, {"text": found.text, "tokens": found.tokens})
 
 
 async def note(
-    call: Call,
+    call: ToolContext,
     action: str,
     key: str | None = None,
     value: str | None = None,
     description: str | None = None,
     if_version: int | None = None,
     start: int = 0,
-) -> Answer:
+) -> ToolResult:
     """Write, read, delete or list notes."""
     notes = call.scope.notes
     if action == "list":
@@ -92,37 +92,37 @@ async def note(
     if action == "delete":
         if not await notes.delete(key, if_version=if_version):
             raise NotFoundError(f"there is no note {shown(key)}")
-        return Answer(f"Deleted {key!r}.", {"deleted": 1})
+        return ToolResult(f"Deleted {key!r}.", {"deleted": 1})
     written = await notes.write(
         key, _given(value, "value", action), description=description, source=call.client, if_version=if_version
     )
-    return Answer(f"Noted under {key!r}, version {written.version}.", {"version": written.version})
+    return ToolResult(f"Noted under {key!r}, version {written.version}.", {"version": written.version})
 
 
 async def facts(
-    call: Call,
+    call: ToolContext,
     action: str,
     subject: str | None = None,
     predicate: str | None = None,
     object: str | None = None,
     single: bool = False,
     history: bool = False,
-) -> Answer:
+) -> ToolResult:
     """Add, ask, end or delete facts."""
     known = call.scope.facts
     if action == "ask":
         found = await known.ask(subject, predicate, object, history=history, limit=MAX_FACTS)
         lines = [f"- {fact.subject} {fact.predicate} {fact.object} ({_period(fact)})" for fact in found]
         text = quoted(lines) if lines else "No such fact is known."
-        return Answer(text, {"facts": [_fact(fact) for fact in found], "notice": QUOTED})
+        return ToolResult(text, {"facts": [_fact(fact) for fact in found], "notice": QUOTED})
     names = _given(subject, "subject", action), _given(predicate, "predicate", action)
     if action == "add":
         added = await known.add(*names, _given(object, "object", action), single=single, source=call.client)
-        return Answer(f"Stated: {added.subject} {added.predicate} {added.object}.", {"facts": [_fact(added)]})
+        return ToolResult(f"Stated: {added.subject} {added.predicate} {added.object}.", {"facts": [_fact(added)]})
     changed = await (known.update if action == "end" else known.delete)(*names, object)
     if not changed:
         raise NotFoundError(f"there is no such fact of {shown(subject)}")
-    return Answer(f"{'Ended' if action == 'end' else 'Deleted'}: {changed}.", {"changed": changed})
+    return ToolResult(f"{'Ended' if action == 'end' else 'Deleted'}: {changed}.", {"changed": changed})
 
 
 def _given(value: str | None, field: str, action: str) -> str:
@@ -131,7 +131,7 @@ def _given(value: str | None, field: str, action: str) -> str:
     return value
 
 
-def _listed(notes: list[NoteInfo], start: int) -> Answer:
+def _listed(notes: list[NoteInfo], start: int) -> ToolResult:
     """Return a page of the list of notes."""
     shown = [{"key": n.key, "description": n.description, "size": n.size} for n in notes[start : start + LISTED]]
     lines = [f"- {n['key']}: {n['description'] or ''} ({n['size']} bytes)" for n in shown]
@@ -139,21 +139,21 @@ def _listed(notes: list[NoteInfo], start: int) -> Answer:
     if end < len(notes):
         lines.append(f"({end:,} of {len(notes):,} notes; list on with start={end})")
     none = "There are no more notes." if notes else "There are no notes."
-    return Answer(quoted(lines) if lines else none, {"notes": shown, "length": len(notes)})
+    return ToolResult(quoted(lines) if lines else none, {"notes": shown, "length": len(notes)})
 
 
-def _part(note: Note, start: int) -> Answer:
+def _part(note: Note, start: int) -> ToolResult:
     """Return a note, or a part of it that is not too long."""
     text = as_text(note.value)
     data = {"value": note.value, "version": note.version, "notice": QUOTED}
     if start == 0 and len(text) <= PART:
-        return Answer(f"Version {note.version}:\n{quoted([text])}", data)
+        return ToolResult(f"Version {note.version}:\n{quoted([text])}", data)
     if start >= len(text):
         raise InvalidValueError(f"start, {start}, is after the end: the note has {len(text):,} characters")
     end = min(start + PART, len(text))
     more = "" if end == len(text) else f"; read on with start={end}"
     head = f"Version {note.version}, characters {start:,} to {end:,} of {len(text):,}{more}:"
-    return Answer(f"{head}\n{quoted([text[start:end]])}", {**data, "value": text[start:end], "length": len(text)})
+    return ToolResult(f"{head}\n{quoted([text[start:end]])}", {**data, "value": text[start:end], "length": len(text)})
 
 
 def _time(text: str | None, field: str, of_day: time) -> datetime | None:
@@ -173,11 +173,12 @@ def _line(hit: Hit, most: int) -> str:
     day = "" if hit.created is None else f"[{hit.created:%Y-%m-%d}] "
     message = hit.message
     speaker = "" if message is None else f"{message.name or message.role}: "
-    return f"- {day}{speaker}{cut(' '.join(hit.text.split()), most)} ({hit.kind}, score {hit.score:.2f}, id {hit.id})"
+    text = shortened_text(" ".join(hit.text.split()), most)
+    return f"- {day}{speaker}{text} ({hit.kind}, score {hit.score:.2f}, id {hit.id})"
 
 
-def _hit(hit: Hit, call: Call, most: int) -> dict[str, Any]:
-    text = cut(hit.text, most)
+def _hit(hit: Hit, call: ToolContext, most: int) -> dict[str, Any]:
+    text = shortened_text(hit.text, most)
     found: dict[str, Any] = {"id": hit.id, "kind": hit.kind, "text": text, "score": round(hit.score, 3)}
     message = hit.message
     optional = {

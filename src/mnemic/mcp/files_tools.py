@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..features.note_files import COMMANDS, AsyncNoteFiles
-from .tools import TEXT, Answer, Call, Tool, object_schema
+from .tools import TEXT, Tool, ToolContext, ToolResult, object_schema
 
 
-async def memory(call: Call, **command: Any) -> Answer:
+async def memory(call: ToolContext, **command: Any) -> ToolResult:
     """Run a command on the files of the scope."""
     text = await AsyncNoteFiles(call.scope.notes, call.client).run(command)
-    return Answer(text, {"result": text})
+    return ToolResult(text, {"result": text})
 
 
 FILES_TOOLS = [

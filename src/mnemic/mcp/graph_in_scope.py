@@ -9,7 +9,7 @@ from typing import Any
 from ..checks import check_name, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..scope import AsyncScope
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 from .graph_file import RELATION, Graph, Item, unknown, unknown_entity
 
 
@@ -98,7 +98,7 @@ class GraphInScope:
             await self._write(name, {**value, "observations": kept + added}, version)
             return added
 
-        return await retried(observe, f"changing the observations of {shown(name)}")
+        return await retry_conflicts(observe, f"changing the observations of {shown(name)}")
 
     async def _entity(self, name: str) -> tuple[Item, int]:
         """Return the value and version of an entity; raises NotFoundError, or InvalidValueError for another note."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from .graph_file import RELATION, Graph, GraphFile, Item
 from .graph_in_scope import GraphInScope
-from .tools import TEXT, Answer, Call, Schema, Tool
+from .tools import TEXT, Schema, Tool, ToolContext, ToolResult
 
 ENTITY = ("name", "entityType", "observations")
 
 
-def graph_of(call: Call) -> GraphFile | GraphInScope:
+def graph_of(call: ToolContext) -> GraphFile | GraphInScope:
     """Return the graph that a call is about: that of a file, or that of the scope."""
     return GraphInScope(call.scope, call.client) if call.graph_file is None else GraphFile(call.graph_file)
 
@@ -30,32 +30,32 @@ def _text(value: Any) -> str:
     return dumps(value, ensure_ascii=False, indent=2)
 
 
-def _adding(operation: str, result: str, *fields: str) -> Callable[..., Awaitable[Answer]]:
-    async def add(call: Call, **arguments: Any) -> Answer:
+def _adding(operation: str, result: str, *fields: str) -> Callable[..., Awaitable[ToolResult]]:
+    async def add(call: ToolContext, **arguments: Any) -> ToolResult:
         (given,) = arguments.values()
         items = [{name: item[name] for name in fields} for item in given]
         added = await graph_of(call).change(operation, items)
-        return Answer(_text(added), {result: added})
+        return ToolResult(_text(added), {result: added})
 
     return add
 
 
-def _deleting(operation: str, what: str) -> Callable[..., Awaitable[Answer]]:
-    async def delete(call: Call, **arguments: Any) -> Answer:
+def _deleting(operation: str, what: str) -> Callable[..., Awaitable[ToolResult]]:
+    async def delete(call: ToolContext, **arguments: Any) -> ToolResult:
         (items,) = arguments.values()
         await graph_of(call).change(operation, items)
         message = f"{what} deleted successfully"
-        return Answer(message, {"success": True, "message": message})
+        return ToolResult(message, {"success": True, "message": message})
 
     return delete
 
 
-async def read_graph(call: Call) -> Answer:
+async def read_graph(call: ToolContext) -> ToolResult:
     """Return the whole graph."""
     return _shown(await graph_of(call).read())
 
 
-async def search_nodes(call: Call, query: str) -> Answer:
+async def search_nodes(call: ToolContext, query: str) -> ToolResult:
     """Return the entities that contain a text, in any case, and their relations."""
     graph = await graph_of(call).read()
     wanted = query.lower()
@@ -66,7 +66,7 @@ async def search_nodes(call: Call, query: str) -> Answer:
     return _shown(_part(graph, list(filter(found, graph.entities))))
 
 
-async def open_nodes(call: Call, names: list[str]) -> Answer:
+async def open_nodes(call: ToolContext, names: list[str]) -> ToolResult:
     """Return the entities of these names, and their relations."""
     graph = await graph_of(call).read()
     return _shown(_part(graph, [entity for entity in graph.entities if entity["name"] in names]))
@@ -77,9 +77,9 @@ def _part(graph: Graph, entities: list[Item]) -> Graph:
     return Graph(entities, [link for link in graph.relations if link["from"] in names or link["to"] in names])
 
 
-def _shown(graph: Graph) -> Answer:
+def _shown(graph: Graph) -> ToolResult:
     data = graph_json(graph)
-    return Answer(_text(data), data)
+    return ToolResult(_text(data), data)
 
 
 def _texts(description: str) -> Schema:
@@ -127,7 +127,7 @@ _DONE = _closed(_object(success={"type": "boolean"}, message=TEXT))
 def _tool(
     name: str,
     description: str,
-    run: Callable[..., Awaitable[Answer]],
+    run: Callable[..., Awaitable[ToolResult]],
     input: Schema,
     output: Schema,
     *,

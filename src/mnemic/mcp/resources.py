@@ -11,7 +11,7 @@ from ..errors import NotFoundError
 from ..features.note_files import as_text
 from ..features.summary import quoted
 from .graph_tools import graph_json, graph_of
-from .tools import Call, cut
+from .tools import ToolContext, shortened_text
 
 PAGE = 100
 """How many resources a list returns at once."""
@@ -51,7 +51,7 @@ REMEMBER = (
 )
 
 
-async def list_resources(call: Call, start: int) -> tuple[list[types.Resource], bool]:
+async def list_resources(call: ToolContext, start: int) -> tuple[list[types.Resource], bool]:
     """Return a page of resources from `start` on, and whether there are more."""
     found = [
         types.Resource(
@@ -72,7 +72,7 @@ async def list_resources(call: Call, start: int) -> tuple[list[types.Resource], 
     return found[start : start + PAGE], len(found) > start + PAGE
 
 
-async def complete(call: Call, ref: object, begun: str) -> list[str]:
+async def complete(call: ToolContext, ref: object, begun: str) -> list[str]:
     """Return the keys of notes, or names of sessions, that begin with a text."""
     template = ref.uri if isinstance(ref, types.ResourceTemplateReference) else ""
     found: list[str] = []
@@ -83,7 +83,7 @@ async def complete(call: Call, ref: object, begun: str) -> list[str]:
     return [name for name in found if name.startswith(begun)][:PAGE]
 
 
-async def read_resource(call: Call, uri: str) -> tuple[str, str]:
+async def read_resource(call: ToolContext, uri: str) -> tuple[str, str]:
     """Return the text of a resource and its type; raises NotFoundError."""
     if uri == GRAPH:
         return json.format(json.encode(graph_json(await graph_of(call).read())), indent=2).decode(), "application/json"
@@ -97,7 +97,7 @@ async def read_resource(call: Call, uri: str) -> tuple[str, str]:
     info = await scope.sessions.get(name)
     lines: list[str] = []
     for message in reversed(await scope.session(info).messages(limit=MESSAGES)):
-        lines.append(f"{message.name or message.role}: {cut(message.text or '', SAID)}")
+        lines.append(f"{message.name or message.role}: {shortened_text(message.text or '', SAID)}")
         if sum(map(len, lines)) > SESSION:
             del lines[-1]
             break
@@ -106,7 +106,7 @@ async def read_resource(call: Call, uri: str) -> tuple[str, str]:
     return quoted(reversed(lines)), "text/plain"
 
 
-async def prompt_text(call: Call, name: str, topic: str) -> str:
+async def prompt_text(call: ToolContext, name: str, topic: str) -> str:
     """Return the text of a prompt, which goes to the model as the user's."""
     if name == "remember":
         return REMEMBER

@@ -20,7 +20,7 @@ from .chatgpt_tools import CHATGPT_TOOLS
 from .default_tools import DEFAULT_TOOLS
 from .files_tools import FILES_TOOLS
 from .graph_tools import GRAPH_TOOLS
-from .tools import Call, Tool
+from .tools import Tool, ToolContext
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 ScopeOf: TypeAlias = Callable[[Context], AsyncScope]
@@ -64,9 +64,9 @@ def build_server(
     only_reads = all(tool.read_only for tool in tools.values())
     prompts = {name: prompt for name, prompt in resources.PROMPTS.items() if name == "recall" or not only_reads}
 
-    def call_of(ctx: Context) -> Call:
+    def call_of(ctx: Context) -> ToolContext:
         try:
-            return Call(scope_of(ctx), _client(ctx), graph_file)
+            return ToolContext(scope_of(ctx), _client(ctx), graph_file)
         except MnemicError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
 

@@ -25,7 +25,7 @@ Schema: TypeAlias = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 
 
-class Call(NamedTuple):
+class ToolContext(NamedTuple):
     """The scope of a call, the name of the client that made it, and the file of the profile graph, if it has one."""
 
     scope: AsyncScope
@@ -37,7 +37,7 @@ class Call(NamedTuple):
         return scope.path.removeprefix(self.scope.path.path).strip("/")
 
 
-class Answer(NamedTuple):
+class ToolResult(NamedTuple):
     """A result: text for the model, and the same as data of the tool's output schema."""
 
     text: str
@@ -51,7 +51,7 @@ class Tool:
         self,
         name: str,
         description: str,
-        run: Callable[..., Awaitable[Answer]],
+        run: Callable[..., Awaitable[ToolResult]],
         input: Schema,
         output: Schema,
         *,
@@ -71,7 +71,7 @@ class Tool:
             name=name, title=title, description=description, input_schema=input, output_schema=output, annotations=hints
         )
 
-    async def call(self, call: Call, arguments: dict[str, Any]) -> types.CallToolResult:
+    async def call(self, call: ToolContext, arguments: dict[str, Any]) -> types.CallToolResult:
         """Run the tool; an error becomes a result that the model can read, in one line."""
         try:
             answer = await self._run(call, **self._checked(arguments))
@@ -107,12 +107,12 @@ def _result(text: str, data: dict[str, Any] | None) -> types.CallToolResult:
     return types.CallToolResult(content=content, structured_content=data, is_error=data is None)
 
 
-def cut(text: str, most: int) -> str:
+def shortened_text(text: str, most: int) -> str:
     """Return a text, or its beginning and how long it is."""
     return text if len(text) <= most else f"{text[:most]}… ({most:,} of {len(text):,} characters)"
 
 
-def asked(query: str) -> str:
+def checked_query(query: str) -> str:
     """Return a query; raises InvalidValueError if there is nothing in it to search for."""
     if not query.strip():
         raise InvalidValueError("the query is empty: say what to look for")

@@ -161,7 +161,7 @@ DIMENSIONS = 384
 _BEGIN, _END = 101, 102
 _PACKAGE = "mnemic_conversation_embedder"
 # Other files would give other vectors under the same id, hence the digests.
-_MODEL = ("model.onnx", "f470aabc325c20f2285fdf1fe022af792c6f6e655333a77d6bcace8d89ced882")
+_MODEL = ("model.onnx", "9f1fec0e2e329b184cf1209f030b6f0bd1e202b125e81d31c3f480a691c91a85")
 _TOKENIZER = ("tokenizer.json", "46f730a3e05e478bccfd861a2c7f9260794837d56cbf1245a338850bbb404aec")
 
 
@@ -172,7 +172,7 @@ class TransformerEmbedder:
     alone, so its vector does not depend on the batch.
     """
 
-    id = "mnemic-conversation-1"
+    id = "mnemic-conversation-2"
 
     latin_only = True
     """Vectors of texts in other scripts mean nothing."""

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,9 +128,9 @@ class StaticEmbedder:
 
         pieces, table = self._model.get()
         found = np.array(pieces.cut(query), dtype=np.intp)
-        rows = np.add.reduce(table.take(found, axis=0), axis=0, dtype=np.float32, keepdims=True)
-        row: Vectors = _normalized(rows)[0]
-        return row
+        row: Vectors = np.add.reduce(table.take(found, axis=0), axis=0, dtype=np.float32)
+        length = sqrt(float(np.einsum("i,i->", row, row)))
+        return row / np.float32(length) if length else row
 
 
 def _normalized(rows: Vectors) -> Vectors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from typing import TypeAlias
@@ -12,7 +13,6 @@ from msgspec import Struct
 from ..checks import check_text, shown
 from ..errors import InvalidValueError
 from ..records import Value
-from .normal_form import normal_form
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a finding in a text."""
@@ -21,6 +21,28 @@ Finder: TypeAlias = Callable[[str], Iterable[Span]]
 
 NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 """Form of the name of a recognizer, which stands in the text in place of a finding."""
+
+
+RecognizerLike: TypeAlias = str | re.Pattern[str] | Finder
+"""A recognizer as users give it: a regular expression, whose first group, if any, is the finding, or a function."""
+FEW = 100
+"""Up to how many names a text is first searched for each of them."""
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+NAME_LIST = "NAME"
+"""Name of the recognizer of a list of names."""
+_HIDDEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+"""Characters that are not seen: soft hyphen, spaces of no width, joiners."""
+_MARKS = re.compile("[\u0300-\u036f]")
+_STOP = re.compile(r"(?<=[A-Za-z0-9])[。｡．](?=[A-Za-z0-9])")
+"""A full stop of another script, in an address."""
+_PLAIN: dict[int, str] = {
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0E},
+    0xFE6B: "@",
+    0x2019: "'",
+    0x02BC: "'",
+}
+"""Full-width characters, and apostrophes."""
+_DIGIT = re.compile(r"(?![0-9])\d")
 
 
 class Recognizer(Struct, frozen=True):
@@ -40,10 +62,6 @@ class Finding(Value, frozen=True, order=True):
     start: int
     end: int
     name: str
-
-
-RecognizerLike: TypeAlias = str | re.Pattern[str] | Finder
-"""A recognizer as users give it: a regular expression, whose first group, if any, is the finding, or a function."""
 
 
 def check_recognizer_name(name: object) -> str:
@@ -90,13 +108,13 @@ def _checked(name: str, given: Finder) -> Finder:
     return find
 
 
-def matches_of(pattern: re.Pattern[str], valid: Callable[[re.Match[str]], bool] | None = None) -> Finder:
-    """Return a finder of the matches of a pattern, or of its first group, that are valid."""
+def matches_of(pattern: re.Pattern[str]) -> Finder:
+    """Return a finder of the matches of a pattern, or of its first group."""
     group = 1 if pattern.groups else 0
 
     def find(text: str) -> Iterator[Span]:
         for match in pattern.finditer(text):
-            if match.start(group) < match.end(group) and (valid is None or valid(match)):
+            if match.start(group) < match.end(group):
                 yield match.span(group)
 
     return find
@@ -107,14 +125,7 @@ def follows(text: str, start: int, words: re.Pattern[str], reach: int = 40) -> b
     return words.search(text, max(0, start - reach), start) is not None
 
 
-FEW = 100
-"""Up to how many names a text is first searched for each of them."""
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-NAME_LIST = "NAME"
-"""Name of the recognizer of a list of names."""
-
-
-def name_list(names: Iterable[str], recognizer: str = NAME_LIST) -> Recognizer:
+def name_list(names: Iterable[str]) -> Recognizer:
     """Return a recognizer of names, whatever their case, as whole words; it takes the same time for many names."""
     by_first: dict[str, list[list[str]]] = {}
     for name in names:
@@ -146,8 +157,43 @@ def name_list(names: Iterable[str], recognizer: str = NAME_LIST) -> Recognizer:
                 return len(name)
         return 0
 
-    return Recognizer(recognizer, find)
+    return Recognizer(NAME_LIST, find)
 
 
 def _without_genitive(word: str) -> str:
     return word[:-2] if word.casefold().endswith(("'s", "’s")) else word
+
+
+class NormalForm(Struct):
+    """A text in its plain form; `places` are start and end of each of its characters, None if none was moved."""
+
+    text: str
+    places: list[tuple[int, int]] | None = None
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a part of it is in the text as it was given."""
+        if self.places is None or not 0 <= start < end <= len(self.places):
+            return start, end
+        return self.places[start][0], self.places[end - 1][1]
+
+
+def normal_form(text: str) -> NormalForm:
+    """Return a text with plain digits and letters, composed accents, and without what is not seen."""
+    if text.isascii():
+        return NormalForm(text)
+    places: list[tuple[int, int]] | None = None
+    if _HIDDEN.search(text) is not None or _MARKS.search(text) is not None:
+        pieces: list[str] = []
+        places = []
+        for at, one in enumerate(text):
+            if _HIDDEN.match(one):
+                continue
+            if pieces and _MARKS.match(one) and len(both := unicodedata.normalize("NFC", pieces[-1] + one)) == 1:
+                pieces[-1] = both
+                places[-1] = (places[-1][0], at + 1)
+            else:
+                pieces.append(one)
+                places.append((at, at + 1))
+        text = "".join(pieces)
+    text = _DIGIT.sub(lambda match: str(unicodedata.decimal(match[0])), text.translate(_PLAIN))
+    return NormalForm(_STOP.sub(".", text), places)

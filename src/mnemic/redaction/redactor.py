@@ -18,11 +18,10 @@ from ..messages import AgentCall, Message, ToolCall
 from ..records import FACT, Record, fact_key
 from .contact import EMAIL, IP_ADDRESS, PHONE
 from .credentials import SECRET, SECRET_NAME
-from .json_text import replace_in_json
+from .json_replace import replace_in_json
 from .national_ids import NATIONAL_IDS, find_national_ids
-from .normal_form import normal_form
 from .payment import IBAN, PAYMENT_CARD
-from .recognizer import NAME_LIST, Finding, Recognizer
+from .recognizer import NAME_LIST, Finding, Recognizer, normal_form
 
 RedactionAction: TypeAlias = Literal["mask", "drop", "hash"]
 """The replacement of a finding: its type, nothing, or its type and a keyed hash, as in `[EMAIL:kdwqzbtmarfxpu]`."""

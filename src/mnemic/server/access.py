@@ -27,11 +27,11 @@ from ..errors import InvalidValueError, MnemicError
 from ..layers.restricted import RIGHTS
 from ..memory import AsyncMemory
 from ..records import ScopePath
-from .keys import ApiKey, ApiKeys, parse_key
+from .api_keys import ApiKey, ApiKeys, parse_key
+from .jwt_tokens import TokenError, TokenVerifier
 from .logins import Login, Logins, cookie_name
 from .problems import RequestError
 from .settings import Settings, is_loopback
-from .tokens import TokenError, TokenVerifier
 
 __all__ = ["ACCESS", "RIGHTS", "Access", "Authenticator", "restricted"]
 

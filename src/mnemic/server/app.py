@@ -23,8 +23,8 @@ from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness
 from .limits import Limiter, Limits
 from .mcp import McpApp
-from .observing import Figures, Observing
 from .problems import answer_http_exception
+from .request_metrics import RequestMetrics, RequestObserver
 from .settings import Settings
 
 MODULES = ("health", "mem0.endpoints", "openapi")
@@ -50,14 +50,14 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
         routes += McpApp(memory, settings).routes()
     if settings.dashboard:
         routes += dashboard.ROUTES
-    figures = Figures()
+    figures = RequestMetrics()
     limiter = Limiter(settings, figures)
     authenticator = Authenticator(memory, settings)
     public = {"/", "/dashboard", *(one.path for one in all_endpoints() if one.right is None)}
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Observing, figures, settings.access_log),
+            Middleware(RequestObserver, figures, settings.access_log),
             *([Middleware(CORSMiddleware, **cors(settings))] if settings.allowed_origins else []),
             Middleware(AccessMiddleware, authenticator, settings, public),
             Middleware(Limits, limiter),

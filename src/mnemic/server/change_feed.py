@@ -50,7 +50,7 @@ LOCAL = 10_000
 """How many puts of this process are known in a stream until it is polled."""
 
 
-class Change(Struct, frozen=True):
+class RecordChange(Struct, frozen=True):
     """A record that was written or deleted; without an id, some records of the stream were deleted."""
 
     number: int
@@ -101,14 +101,14 @@ class Reader:
         self._kinds = kinds
         self._last = feed.newest
         self._complete = feed.complete(scope)
-        self._waiting: deque[Change] = deque()
+        self._waiting: deque[RecordChange] = deque()
         self._arrived = asyncio.Event()
 
-    def wants(self, change: Change) -> bool:
+    def wants(self, change: RecordChange) -> bool:
         """Return whether the reader is to see a change."""
         return change.kind in self._kinds and self.scope.contains(change.scope)
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: RecordChange) -> None:
         """Queue a change, if the reader is to see it."""
         if self.too_slow or change.kind not in self._kinds:
             return
@@ -118,7 +118,7 @@ class Reader:
             self._waiting.append(change)
         self._arrived.set()
 
-    async def take(self, seconds: float) -> list[Change]:
+    async def take(self, seconds: float) -> list[RecordChange]:
         """Wait for changes, and return those that there are; none if there were none for some time."""
         if not self._waiting and not self.too_slow:
             self._complete = self._feed.complete(self.scope)
@@ -130,7 +130,7 @@ class Reader:
         self._waiting.clear()
         return taken
 
-    def position(self, change: Change | None = None) -> Position:
+    def position(self, change: RecordChange | None = None) -> Position:
         """Return the position after a change, or before the first."""
         if change is not None:
             self._last = change.number
@@ -150,7 +150,7 @@ class ChangeFeed:
         self._read = False
         """Whether there was ever a reader."""
         self._readers: dict[str, set[Reader]] = {}
-        self._deletions: deque[Change] = deque()
+        self._deletions: deque[RecordChange] = deque()
         self._told: OrderedDict[tuple[str, str, str | None], tuple[int | None, int]] = OrderedDict()
         """Version and number of the newest puts by scope, kind and id."""
         self._forgotten = 0
@@ -221,7 +221,7 @@ class ChangeFeed:
         self, event: Literal["put", "delete"], scope: ScopePath, kind: str, id: str | None, version: int | None
     ) -> None:
         self.newest += 1
-        change = Change(self.newest, event, scope, kind, id, version)
+        change = RecordChange(self.newest, event, scope, kind, id, version)
         if event == "delete":
             if len(self._deletions) >= DELETIONS:
                 self._forgotten = self._deletions.popleft().number
@@ -273,7 +273,7 @@ class ChangeFeed:
         if not here:
             del self._readers[reader.scope.path]
 
-    def deletions_since(self, reader: Reader, position: Position) -> list[Change] | None:
+    def deletions_since(self, reader: Reader, position: Position) -> list[RecordChange] | None:
         """Return the deletions after a position; None if not all are known."""
         began = self._watches[reader.scope.path].began if self._shared else 0
         if position.number is None or position.number < max(self._forgotten, began):

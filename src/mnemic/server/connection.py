@@ -8,10 +8,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .observing import Figures
+from .request_metrics import RequestMetrics
 from .settings import Settings
 
-__all__ = ["Connection", "connections"]
+__all__ = ["ClientConnection", "connections"]
 
 LINGER_SECONDS = 2.0
 """How long a body that was refused is still read, so that the client gets to see the answer."""
@@ -22,10 +22,10 @@ class _RefusedError(Exception):
     """Ends the parsing of a request that is refused."""
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """One connection of a client."""
 
-    def __init__(self, *arguments: Any, settings: Settings, figures: Figures, **options: Any) -> None:
+    def __init__(self, *arguments: Any, settings: Settings, figures: RequestMetrics, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._settings = settings
         self._figures = figures
@@ -154,10 +154,10 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def connections(settings: Settings, figures: Figures) -> Callable[..., Connection]:
+def connections(settings: Settings, figures: RequestMetrics) -> Callable[..., ClientConnection]:
     """Return a function that makes the connections of a server."""
 
-    def connect(*arguments: Any, **options: Any) -> Connection:
-        return Connection(*arguments, settings=settings, figures=figures, **options)
+    def connect(*arguments: Any, **options: Any) -> ClientConnection:
+        return ClientConnection(*arguments, settings=settings, figures=figures, **options)
 
     return connect

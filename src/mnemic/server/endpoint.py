@@ -5,7 +5,7 @@ To add one, write a coroutine in a module of `api`, or one that `app.py` names i
     @endpoint("PUT", "/api/v1/notes/{key:path}", right="write", summary="Write a note", tag="notes",
               status=(200, 201), headers=("If-Match",), problems=(409, 412),
               example=Example(path={"key": "plan"}, body={"value": 1}, answer={"key": "plan", "version": 1}))
-    async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
+    async def write_note(call: ApiCall, key: str, body: NoteBody) -> Answer[NoteInfo]:
         '''Describe it further here, in Markdown: what the answer has, and what the query means.'''
 
 - The names in the path are parameters of the function. `query` and `body` are decoded into the types that they are
@@ -54,8 +54,8 @@ from ..records import ScopePath
 from ..scope import AsyncScope
 from ..store.protocol import SearchableStore
 from .access import ACCESS, Access, restricted
+from .api_keys import scope_named
 from .decoding import JSON_TYPE, BodyDecoder, QueryDecoder, Scoped
-from .keys import scope_named
 from .problems import RequestError, problem_of, problem_response
 from .settings import Settings
 
@@ -122,7 +122,7 @@ class Streamed:
         self.headers: dict[str, str] = dict(headers or {})
 
 
-class Call:
+class ApiCall:
     """One request: who makes it, the memory and the scope that it is about."""
 
     def __init__(self, request: Request, memory: AsyncMemory, settings: Settings) -> None:
@@ -247,7 +247,7 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"<Endpoint {self.method} {self.path}>"
 
-    async def answer_to(self, call: Call) -> Response:
+    async def answer_to(self, call: ApiCall) -> Response:
         """Return the response to a call; raises RequestError or an error of the library."""
         request = call.request
         if self.right is not None:
@@ -295,7 +295,7 @@ _encode = json.Encoder().encode
 Run = TypeVar("Run", bound=Callable[..., Awaitable[Any]])
 
 
-class Options(TypedDict, total=False):
+class EndpointOptions(TypedDict, total=False):
     """Options of an endpoint, as `Endpoint` takes them."""
 
     right: Required[Right | None]
@@ -310,7 +310,7 @@ class Options(TypedDict, total=False):
     scoped: Scoped
 
 
-def endpoint(method: Method, path: str, **options: Unpack[Options]) -> Callable[[Run], Run]:
+def endpoint(method: Method, path: str, **options: Unpack[EndpointOptions]) -> Callable[[Run], Run]:
     """Declare an endpoint; the module's docstring says how.
 
     `status` are the statuses of success, the usual one first; `problems` those of errors beyond the ones that every
@@ -342,7 +342,7 @@ class PathApp:
         try:
             if found is None:
                 raise RequestError(405, f"the path has {self._allowed}", {"Allow": self._allowed})
-            response = await found.answer_to(Call(Request(scope, receive), self._memory, self._settings))
+            response = await found.answer_to(ApiCall(Request(scope, receive), self._memory, self._settings))
         except ClientDisconnect:
             return
         except Exception as error:

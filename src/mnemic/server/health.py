@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ..errors import AccessDeniedError, MnemicError
 from ..memory import AsyncMemory
-from .endpoint import Call, Example, endpoint
+from .endpoint import ApiCall, Example, endpoint
 from .problems import RequestError
 from .settings import Settings
 
@@ -56,7 +56,7 @@ class Readiness:
     "GET", "/live", right=None, summary="Ask whether the server runs", tag="health", scoped=False,
     example=Example(answer={"status": "live"}),
 )  # fmt: skip
-async def live(call: Call) -> Health:
+async def live(call: ApiCall) -> Health:
     """Answers as long as the process does, whatever the store does: restart the server if there is no answer."""
     return Health("live")
 
@@ -65,7 +65,7 @@ async def live(call: Call) -> Health:
     "GET", "/ready", right=None, summary="Ask whether the store answers", tag="health", scoped=False, problems=(503,),
     example=Example(answer={"status": "ready"}),
 )  # fmt: skip
-async def ready(call: Call) -> Health:
+async def ready(call: ApiCall) -> Health:
     """Answers 503 while the store does not, or while the server is stopping: send it no requests then."""
     state = call.request.app.state
     if state.limiter.stopping:
@@ -78,7 +78,7 @@ async def ready(call: Call) -> Health:
 @endpoint(
     "GET", "/metrics", right="admin", summary="Read figures for Prometheus", tag="health", scoped=False, content=TEXT
 )
-async def prometheus(call: Call) -> Response:
+async def prometheus(call: ApiCall) -> Response:
     """Figures of HTTP, of the library's operations, of recall and of the process, as Prometheus reads them."""
     from prometheus_client import CollectorRegistry, generate_latest
 

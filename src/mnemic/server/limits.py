@@ -16,8 +16,8 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .access import ACCESS
-from .observing import Figures
 from .problems import problem_response
+from .request_metrics import RequestMetrics
 from .settings import Settings
 
 __all__ = ["Limiter", "Limits"]
@@ -55,10 +55,10 @@ class RefusedError(Exception):
             self.headers = {"Retry-After": str(max(1, ceil(retry_after)))}
 
 
-class Places:
+class Slots:
     """A bounded number of places, for which a bounded number may wait in turn for a bounded time."""
 
-    def __init__(self, most: int, most_waiting: int, seconds: float, figures: Figures) -> None:
+    def __init__(self, most: int, most_waiting: int, seconds: float, figures: RequestMetrics) -> None:
         self._free = most
         self._most_waiting = most_waiting
         self._seconds = seconds
@@ -108,7 +108,7 @@ def _give_up(turn: asyncio.Future[bool]) -> None:
         turn.set_result(False)
 
 
-class Rates:
+class RateBuckets:
     """A token bucket for each key or address, in a table of bounded size."""
 
     def __init__(self, rate: float, burst: int) -> None:
@@ -131,11 +131,11 @@ class Rates:
 class Limiter:
     """Counts of one server that its limits compare."""
 
-    def __init__(self, settings: Settings, figures: Figures) -> None:
+    def __init__(self, settings: Settings, figures: RequestMetrics) -> None:
         self.settings = settings
         self.figures = figures
-        self.places: Places = Places(settings.max_requests, settings.max_queued, settings.queue_seconds, figures)
-        self.rates: Rates = Rates(settings.rate, settings.rate_burst)
+        self.places: Slots = Slots(settings.max_requests, settings.max_queued, settings.queue_seconds, figures)
+        self.rates: RateBuckets = RateBuckets(settings.rate, settings.rate_burst)
         self.streams_of: Counter[str | None] = Counter()
         self.ended_at_stop: set[asyncio.Task[Any]] = set()
         self.stopping: bool = False
@@ -177,10 +177,10 @@ class Limits:
         if scope["type"] != "http" or scope["path"] in UNLIMITED:
             await self._app(scope, receive, send)
         else:
-            await _Passage(self._app, self._limiter, scope, receive, send).pass_limits()
+            await _LimitedRequest(self._app, self._limiter, scope, receive, send).pass_limits()
 
 
-class _Passage:
+class _LimitedRequest:
     """A request on its way through the limits."""
 
     __slots__ = (

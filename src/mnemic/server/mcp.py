@@ -17,7 +17,7 @@ from ..mcp.server import PROFILES, Context, build_server
 from ..memory import AsyncMemory
 from ..scope import AsyncScope
 from .access import ACCESS, Access, restricted
-from .keys import scope_named
+from .api_keys import scope_named
 from .problems import RequestError, problem_of
 from .settings import Settings
 

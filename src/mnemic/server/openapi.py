@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from starlette.responses import Response
 
 from .decoding import JSON_TYPE
-from .endpoint import Call, Endpoint, Streamed, endpoint
+from .endpoint import ApiCall, Endpoint, Streamed, endpoint
 from .problems import CONTENT_TYPE, STATUS_NAMES, STATUS_TITLES, TYPE, Problem
 
 DESCRIPTION = """\
@@ -82,7 +82,7 @@ DETAILS = {
 
 
 @endpoint("GET", "/openapi.json", right=None, summary="Get this document", tag="server", scoped=False)
-async def openapi(call: Call) -> dict[str, Any]:
+async def openapi(call: ApiCall) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of this server."""
     return document()
 

@@ -31,7 +31,7 @@ from .app import build_app
 from .connection import connections
 from .health import operations
 from .limits import Limiter
-from .observing import Figures
+from .request_metrics import RequestMetrics
 from .settings import Settings, is_loopback
 
 __all__ = ["serve"]
@@ -150,7 +150,7 @@ async def _serve(
         await Server(config, app.state.limiter, tell).serve([listening])
 
 
-def uvicorn_config(app: ASGIApp, settings: Settings, figures: Figures) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, settings: Settings, figures: RequestMetrics) -> uvicorn.Config:
     """Return the configuration with which uvicorn serves an application within the limits."""
     return uvicorn.Config(
         app,

@@ -13,7 +13,7 @@ from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
 from ..store.registry import masked
 
-__all__ = ["Field", "InForce", "Settings", "fields", "load"]
+__all__ = ["EffectiveSettings", "Field", "Settings", "fields", "load"]
 
 PREFIX = "MNEMIC_"
 FILE = "mnemic.toml"
@@ -155,7 +155,7 @@ def _field(type: Any, field: msgspec.structs.FieldInfo) -> Field:
     return Field(field.name, kind, field.default, about)
 
 
-class InForce(NamedTuple):
+class EffectiveSettings(NamedTuple):
     """Settings, and where each value came from: a flag, a variable, a file or the default."""
 
     settings: Settings
@@ -174,7 +174,7 @@ def shown_value(name: str, value: Any) -> Any:
     return masked(value) if name in LOCATIONS and isinstance(value, str) else value
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str], config: str | None = None) -> InForce:
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], config: str | None = None) -> EffectiveSettings:
     """Return the settings in force; `config` is the file named by a flag.
 
     Raises InvalidValueError for an unknown setting, with the nearest name, and for a bad value; NotFoundError if a
@@ -200,7 +200,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], config: str | Non
             found[name] = field.parse(flags[name], field.flag, text=isinstance(flags[name], str)), f"flag {field.flag}"
     settings = Settings(**{name: value for name, (value, _) in found.items()})
     _check_together(settings)
-    return InForce(settings, {name: found[name][1] if name in found else "default" for name in known})
+    return EffectiveSettings(settings, {name: found[name][1] if name in found else "default" for name in known})
 
 
 def _check_variables(environ: Mapping[str, str], known: Mapping[str, Field]) -> None:

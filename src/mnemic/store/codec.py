@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_args, get_origin
 
 from msgspec import NODEFAULT, defstruct, field, json
@@ -74,6 +74,11 @@ def _from_column(one: FieldInfo) -> str:
     return name
 
 
+@lru_cache(1024)
+def _moment_of(value: int | None) -> datetime | None:
+    return None if value is None else from_microseconds(value)
+
+
 def _wrong(name: str) -> None:
     raise TypeError(f"its {name} is of another type")
 
@@ -81,7 +86,7 @@ def _wrong(name: str) -> None:
 def _compiled(arguments: str, result: Callable[[FieldInfo], str], around: str) -> Callable[..., Any]:
     names: dict[str, Any] = {f"decode_{one.name}": json.Decoder(one.type).decode for one in _STORED if _is_json(one)}
     names |= {"EPOCH": EPOCH, "MICROSECOND": MICROSECOND, "Record": Record, "wrong": _wrong}
-    names |= {"encode": json.Encoder().encode, "from_microseconds": from_microseconds}
+    names |= {"encode": json.Encoder().encode, "from_microseconds": from_microseconds, "moment_of": _moment_of}
     source = f"lambda {arguments}: {around % ', '.join(map(result, _STORED))}"
     made: Callable[..., Any] = eval(compile(source, __file__, "eval"), names)  # noqa: S307
     return made
@@ -139,8 +144,8 @@ def _page_decoder(derived: int) -> Callable[..., Any]:
 
     def value(one: FieldInfo) -> str:
         found = _from_column(one)
-        # Most records were never updated: the same object serves for both times.
-        return {"created": f"(made := {found})", "updated": f"made if updated == created else {found}"}.get(
+        # Most records were never updated, or written with others: the same object serves for several times.
+        return {"created": f"(made := {found})", "updated": "made if updated == created else moment_of(updated)"}.get(
             one.name, found
         )
 

@@ -15,10 +15,10 @@ from .protocol import Store
 if TYPE_CHECKING:
     from .registry import StoreURL
 
-__all__ = ["Diagnosis", "Problem", "Readable", "diagnosed_by", "salvaged_by"]
+__all__ = ["Diagnosis", "Readable", "StoreProblem", "diagnosed_by", "salvaged_by"]
 
 
-class Problem(Value, frozen=True):
+class StoreProblem(Value, frozen=True):
     """Something that is wrong with a store.
 
     An error means that data is lost, may get lost, or cannot be used; a warning, that it works but not as well as it
@@ -44,16 +44,16 @@ class Diagnosis(Struct, kw_only=True):
     """Version of the stored form."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Sizes in bytes, settings and the like, by name."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[StoreProblem] = field(default_factory=list)
     store: Store | None = None
 
     def error(self, code: str, text: str, repair: str) -> None:
         """Add an error."""
-        self.problems.append(Problem(code, text, repair))
+        self.problems.append(StoreProblem(code, text, repair))
 
     def warn(self, code: str, text: str, repair: str) -> None:
         """Add a warning."""
-        self.problems.append(Problem(code, text, repair, "warning"))
+        self.problems.append(StoreProblem(code, text, repair, "warning"))
 
     def no_store_yet(self, url: str) -> None:
         """Warn that a server which answers has no store."""

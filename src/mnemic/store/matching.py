@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -31,7 +32,7 @@ def value_of(record: Record, field: str) -> Any:
     return values.get(name) if isinstance(values, dict) else None
 
 
-def family(value: Any) -> str:
+def type_family(value: Any) -> str:
     """Return the type family of a value; only values of one family are comparable."""
     if value is None:
         return "null"
@@ -49,16 +50,16 @@ def matches(record: Record, where: Iterable[Condition]) -> bool:
     return all(_passes(value_of(record, test.field), test) for test in where)
 
 
-def seen(record: Record, scan: Scan, now: datetime) -> bool:
+def is_included(record: Record, scan: Scan, now: datetime) -> bool:
     """Return whether a scan includes a record that is in its scope and of its kind."""
     if record.expires is not None and record.expires <= now:
         return False
     if scan.after_version is not None and record.version <= scan.after_version:
         return False
-    return (scan.as_of is None or true_at(record, scan.as_of)) and matches(record, scan.where)
+    return (scan.as_of is None or is_valid_at(record, scan.as_of)) and matches(record, scan.where)
 
 
-def true_at(record: Record, moment: datetime) -> bool:
+def is_valid_at(record: Record, moment: datetime) -> bool:
     """Return whether a record was valid at a moment."""
     return (record.valid_from is None or record.valid_from <= moment) and (
         record.valid_to is None or moment < record.valid_to
@@ -104,14 +105,14 @@ def _passes(value: Any, test: Condition) -> bool:
         return _equal(value, test.value)
     if test.op == "ne":
         return not _equal(value, test.value)
-    if family(value) != family(test.value) or family(value) not in ("number", "text", "time"):
+    if type_family(value) != type_family(test.value) or type_family(value) not in ("number", "text", "time"):
         return False
     less, same = bool(value < test.value), bool(value == test.value)
     return {"lt": less, "le": less or same, "gt": not (less or same), "ge": not less}[test.op]
 
 
 def _equal(value: Any, other: Scalar | tuple[Scalar, ...]) -> bool:
-    return family(value) == family(other) and bool(value == other)
+    return type_family(value) == type_family(other) and bool(value == other)
 
 
 # ---------------------------------------------------------------- filters of callers
@@ -156,3 +157,12 @@ def conditions(
     if min_importance is not None:
         found.append(Condition("importance", "ge", check_number(min_importance, "min_importance")))
     return tuple(found)
+
+
+def prefixed(prefix: str) -> tuple[Condition, ...]:
+    """Return conditions that at least the keys with this prefix pass."""
+    if not prefix:
+        return ()
+    end = chr(min(ord(prefix[-1]) + 1, sys.maxunicode))
+    found = (Condition("key", "ge", check_name(prefix, "prefix")),)
+    return (*found, Condition("key", "lt", prefix[:-1] + end)) if end.isprintable() else found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from enum import Enum
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,9 +15,9 @@ from ..records import Match, Record, Ref, ScopePath, Stream, StreamName, Value
 from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
-    "Capability", "Companion", "Destroying", "Mark", "MarksChanges", "Near", "Nearby", "Nearest", "OwnIndex", "Page",
-    "Scrubbed", "Scrubbing", "SearchableStore", "Store", "Unreached", "all_streams", "destroy", "is_empty",
-    "scan_all", "scan_pages", "scrub",
+    "Capability", "Companion", "Destroying", "Indexing", "LangChainFilter", "LangChainIndex", "Mark", "MarksChanges",
+    "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbed", "Scrubbing", "SearchableStore", "Store", "Unreached",
+    "VectorStore", "all_streams", "destroy", "is_empty", "scan_all", "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -217,14 +217,15 @@ async def all_streams(store: Store, scan: StreamScan) -> AsyncGenerator[Stream, 
 class Near(Struct, frozen=True, kw_only=True):
     """Query for candidate records in a scope; the caller ranks them.
 
-    `vector` is the query vector as signed bytes from -127 to 127; `terms` are the numeric ids of its words.
-    `name` is the derived value that holds both for each record.
+    `text` is the query; `vector` is its vector as signed bytes from -127 to 127, and `terms` are the numeric ids of
+    its words. `name` is the derived value that holds both for each record.
     """
 
     scope: ScopePath
     name: str
     kinds: tuple[str, ...] = ()
     below: bool = True
+    text: str = ""
     vector: bytes | None = None
     terms: tuple[int, ...] = ()
     limit: int = 200
@@ -315,3 +316,44 @@ class Nearest(Protocol):
     def index(self) -> OwnIndex:
         """The store's own index."""
         ...
+
+
+# ---------------------------------------------------------------- vector stores of LangChain
+
+LangChainFilter: TypeAlias = Callable[[Mapping[str, str | list[str]]], dict[str, Any]]
+"""A function from the metadata of documents (each name has this value, or one of these) to keyword arguments."""
+
+
+@runtime_checkable
+class VectorStore(Protocol):
+    """The methods of a LangChain vector store that an index uses."""
+
+    def add_texts(self, texts: Any, metadatas: Any = None, **options: Any) -> Any:
+        """Embed and add texts, with these `ids`."""
+        ...
+
+    def delete(self, ids: Any = None, **options: Any) -> Any:
+        """Delete documents by id."""
+        ...
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> Any:
+        """Return the `k` nearest documents."""
+        ...
+
+
+class LangChainIndex(Struct, frozen=True):
+    """A LangChain vector store as `index`, with options.
+
+    `filter` returns the keyword arguments of `similarity_search` that select documents by their metadata; without
+    it, those of Chroma, Pinecone, PGVector, Qdrant, Weaviate and InMemoryVectorStore are known, and any other vector
+    store is searched as a whole, which is slower with many scopes. `use_async` calls the async methods, for a vector
+    store that has no others; they run on the event loop of `open_async`.
+    """
+
+    vector_store: VectorStore
+    filter: LangChainFilter | None = None
+    use_async: bool = False
+
+
+Indexing: TypeAlias = str | VectorStore | LangChainIndex | None
+"""A companion index: a URL such as "qdrant://host", or a LangChain vector store."""

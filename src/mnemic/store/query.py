@@ -30,8 +30,8 @@ from ..records import Record, Ref, ScopePath, Stream, content, digest_of
 
 __all__ = [
     "FIELDS", "MAX_CHOICES", "ONCE_LASTS", "Condition", "CountUse", "Delete", "Derive", "Expect", "Limit", "Op",
-    "Operator", "Outcome", "Purge", "Put", "Scalar", "Scan", "Search", "StreamScan", "Touch", "Write", "checked",
-    "place_of", "stored",
+    "Operator", "Outcome", "Purge", "Put", "Scalar", "Scan", "Search", "StreamScan", "Touch", "Write", "checked_record",
+    "place_of", "stored_record",
 ]  # fmt: skip
 
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
@@ -64,7 +64,7 @@ class Put(Struct, frozen=True, tag="put", tag_field="op"):
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError or TooLargeError if the record cannot be stored."""
-        force_setattr(self, "record", checked(self.record))
+        force_setattr(self, "record", checked_record(self.record))
         if self.if_version is not None and (self.if_version or self.if_version.__class__ is not int):
             check_count(self.if_version, "if_version")
         if self.updated is not None:
@@ -397,12 +397,12 @@ def _repeatable_part(op: Op) -> Any:
     return None
 
 
-def stored(record: Record, did: Outcome) -> Record:
+def stored_record(record: Record, did: Outcome) -> Record:
     """Return a record as stored after a Put with this outcome."""
     return replace(record, seq=did.seq, version=did.version, created=did.created, updated=did.updated, derived={})
 
 
-def checked(record: Record) -> Record:
+def checked_record(record: Record) -> Record:
     """Return a validated copy of a record; raises InvalidValueError or TooLargeError."""
     if record.kind.__class__ is not str or not is_kind(record.kind):
         check_kind(record.kind)

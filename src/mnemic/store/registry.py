@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -19,13 +21,25 @@ if TYPE_CHECKING:
 
     from .diagnosis import Diagnosis, Readable
 
-__all__ = ["GROUP", "INDEX_GROUP", "Backend", "CompanionMaker", "StoreURL", "find", "found_in", "register", "schemes"]
+__all__ = [
+    "GROUP",
+    "INDEX_GROUP",
+    "Backend",
+    "CompanionFactory",
+    "StoreURL",
+    "closed_on_error",
+    "find",
+    "found_in",
+    "register",
+    "schemes",
+    "sqlite_url",
+]
 
 GROUP = "mnemic.backends"
 """Entry point group of back-ends: the name is the URL scheme, the object a `Backend`."""
 
 INDEX_GROUP = "mnemic.indexes"
-"""Entry point group of companion indexes: the name is the URL scheme, the object a `CompanionMaker`."""
+"""Entry point group of companion indexes: the name is the URL scheme, the object a `CompanionFactory`."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[:@]")
@@ -125,10 +139,17 @@ class Backend(Struct, frozen=True, kw_only=True):
     remove: Callable[[StoreURL], Awaitable[None]] | None = None
 
 
-class CompanionMaker(Struct, frozen=True, kw_only=True):
+class CompanionFactory(Struct, frozen=True, kw_only=True):
     """Entry point object of a companion index: how to open one."""
 
     open: Callable[[StoreURL], Awaitable[Companion]]
+
+
+def sqlite_url(path: str | PathLike[str]) -> str:
+    """Return the URL of a SQLite file, whatever characters it has; ":memory:" is not a file."""
+    from urllib.parse import quote
+
+    return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
 
 
 def register(scheme: str, backend: Backend) -> None:
@@ -247,3 +268,17 @@ def _masked_option(option: str) -> str:
         return MASK if option else ""
     harmless = not value or name in HARMLESS or (name == "endpoint" and _SERVER.fullmatch(value))
     return f"{name}={value if harmless else MASK}"
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def closed_on_error(opened: _Closable) -> AsyncIterator[None]:
+    """Close what was opened if what is done with it next fails."""
+    try:
+        yield
+    except BaseException:
+        await opened.close()
+        raise

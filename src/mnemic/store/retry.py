@@ -33,7 +33,7 @@ LONGEST_PAUSE = 0.02
 Result = TypeVar("Result")
 
 
-async def retried(
+async def retry_conflicts(
     step: Callable[[], Awaitable[Result]], what: str, *, retry_on: Callable[[ConflictError], bool] = lambda error: True
 ) -> Result:
     """Run `step` and return its result; run it again while it raises ConflictError.

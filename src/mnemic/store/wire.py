@@ -14,7 +14,7 @@ from ..records import Match, Record, Ref
 from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
-    "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "HistoryBegin",
+    "CLOCK_HEADER", "DEADLINE_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "HistoryBegin", "Matches",
     "Outcomes", "Records", "Refs", "ServedStore", "Time", "WireScan", "WireSearch", "from_wire",
     "problem_name", "to_wire",
 ]  # fmt: skip
@@ -131,7 +131,7 @@ class Outcomes(Struct, frozen=True):
     outcomes: list[Outcome]
 
 
-class Found(Struct, frozen=True):
+class Matches(Struct, frozen=True):
     """The matches of a search, best first."""
 
     matches: list[Match]

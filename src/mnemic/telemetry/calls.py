@@ -29,18 +29,21 @@ OPERATIONS = {
     "create_memory": "facts.add memories.add memories.add_many scope.remember scope.remember_many session.add "
     "session.add_many session.fork session.prefill",
     "update_memory": "facts.update memories.decay memories.restore memories.update memories.used notes.configure "
-    "notes.rename scope.restore scope.update scope.used session.configure session.edit session.replace "
-    "session.restore",
-    "upsert_memory": "memory.import_from notes.write scope.import_from session.load session.set_system",
+    "notes.rename scope.restore scope.update scope.used session.archive session.configure session.edit session.replace "
+    "session.restore state.update",
+    "upsert_memory": "memory.import_from notes.write scope.import_from session.load session.set_system "
+    "state.set state.set_many",
     "delete_memory": "facts.delete memories.delete memory.compact memory.finish_erasure notes.clear notes.delete "
-    "scope.erase scope.forget session.clear session.delete sessions.delete",
+    "scope.erase scope.forget session.clear session.delete session.pop sessions.delete state.clear "
+    "state.delete",
     "search_memory": "facts.ask facts.graph facts.neighbors facts.path memories.archived memories.fading memories.get "
     "memories.list memories.similar memory.audit_checkpoint memory.audit_page memory.audit_trail memory.audit_verify "
     "memory.reveal memory.scopes memory.signing_keys memory.stats notes.get notes.list notes.read notes.read_all "
     "notes.read_many notes.settings notes.stale notes.usage scope.as_of scope.context scope.get scope.history "
     "scope.holds scope.recall scope.reveal scope.scopes scope.stats scope.to_pandas session.archived session.get "
     "session.history session.info session.messages session.recent session.settings session.summary session.system "
-    "session.transcript session.window sessions.get sessions.list",
+    "session.transcript session.window sessions.get sessions.list state.get state.get_many state.keys "
+    "state.list",
     "export_memory": "facts.save_graphml facts.to_networkx memory.export_to scope.export_to scope.subject_export "
     "session.save",
     "hold_memory": "scope.hold scope.release",

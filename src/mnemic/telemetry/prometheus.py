@@ -39,10 +39,10 @@ def register_prometheus(
     chosen = prometheus_client.REGISTRY if registry is None else registry
     if chosen not in _registries:
         _registries.add(chosen)
-        calls.listen(Figures(prometheus_client, chosen, store))
+        calls.listen(PrometheusMetrics(prometheus_client, chosen, store))
 
 
-class Figures:
+class PrometheusMetrics:
     """The metrics in one registry.
 
     Plain metrics that are set by calls, since custom collectors do not work in prometheus_client's multiprocess mode.

@@ -182,7 +182,7 @@ def test_it_agrees_with_the_model(case: Case) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=int(os.environ.get(EXAMPLES, 15 if case.on_loop else 40)),
+            max_examples=int(os.environ.get(EXAMPLES, 10 if case.on_loop else 25)),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

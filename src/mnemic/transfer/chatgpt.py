@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ..messages import Message, Role, ToolCall
 from ..records import now
+from .conversation_tree import ConversationNode, branches
 from .inputs import Input, each_value
-from .items import Item, Left, Said, Titled, fields_of, file_text, id_of, items_of, text_of, time_of
-from .trees import Node, branches
+from .items import Item, MessageItem, SkippedItem, TitleItem, fields_of, file_text, id_of, items_of, text_of, time_of
 
 ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 THINKING = ("thoughts", "reasoning_recap")
@@ -39,27 +39,27 @@ def read_chatgpt(whole: Input) -> Iterator[Item]:
 def _conversation(value: Any) -> Iterator[Item]:
     fields = fields_of(value, "a conversation")
     session = id_of(fields.get("conversation_id") or fields.get("id"), "a conversation")
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, ConversationNode] = {}
     for id, given in fields_of(fields.get("mapping"), "the mapping of a conversation").items():
         node = fields_of(given, "a node of a conversation")
         kept, timed = None, True
         if (message := node.get("message")) is not None:
             found = _message(id, fields_of(message, "a message"))
             timed = time_of(message.get("create_time"), "create_time") is not None
-            if isinstance(found, Left):
+            if isinstance(found, SkippedItem):
                 yield found
             else:
                 kept = found
         children = [child for child in items_of(node.get("children"), "children") if isinstance(child, str)]
-        nodes[id] = Node(kept, text_of(node.get("parent"), "parent"), timed, children)
+        nodes[id] = ConversationNode(kept, text_of(node.get("parent"), "parent"), timed, children)
     started = time_of(fields.get("create_time"), "create_time")
     for _, branch in groupby(branches(session, nodes, started), key=lambda said: said.session):
         yield from _with_calls(list(branch))
     if (title := text_of(fields.get("title"), "title")) is not None:
-        yield Titled(session, title, started)
+        yield TitleItem(session, title, started)
 
 
-def _with_calls(branch: list[Said]) -> Iterator[Said]:
+def _with_calls(branch: list[MessageItem]) -> Iterator[MessageItem]:
     """Yield messages; one to a tool that has answered is a call, and what the tool said next is its result.
 
     Models take one result for a call, so that each further one has a call of its own, without arguments.
@@ -81,22 +81,22 @@ def _with_calls(branch: list[Said]) -> Iterator[Said]:
         yield said._replace(message=message)
 
 
-def _message(id: str, fields: dict[str, Any]) -> Message | Left:
+def _message(id: str, fields: dict[str, Any]) -> Message | SkippedItem:
     author = fields_of(fields.get("author"), "the author of a message")
     about = fields.get("metadata") or {}
     role = ROLES.get(str(author.get("role")))
     if role is None:
-        return Left(f"a message of the role {author.get('role')!r}", id)
+        return SkippedItem(f"a message of the role {author.get('role')!r}", id)
     if isinstance(about, dict) and about.get("is_visually_hidden_from_conversation"):
-        return Left("a message that ChatGPT hides, such as its instructions", id)
+        return SkippedItem("a message that ChatGPT hides, such as its instructions", id)
     content = fields_of(fields.get("content"), "the content of a message")
     kind = content.get("content_type")
     if kind in THINKING:
-        return Left("the model's thinking", id)
+        return SkippedItem("the model's thinking", id)
     attached = about.get("attachments") if isinstance(about, dict) else None
     text = _text(content, [file for file in attached if isinstance(file, dict)] if isinstance(attached, list) else [])
     if text is None:
-        return Left("a message without text" if kind in TEXTS else f"a message of the type {kind!r}", id)
+        return SkippedItem("a message without text" if kind in TEXTS else f"a message of the type {kind!r}", id)
     metadata: dict[str, Any] = {"source": "chatgpt"}
     if isinstance(about, dict) and isinstance(model := about.get("model_slug"), str):
         metadata["model"] = model

@@ -12,7 +12,7 @@ from ..checks import shown
 from ..errors import InvalidValueError
 from ..formats import from_openai
 from .inputs import Input, each_value
-from .items import Item, Left, Said, fields_of, items_of, text_of
+from .items import Item, MessageItem, SkippedItem, fields_of, items_of, text_of
 
 NAMES = ("id", "conversation_id", "session_id", "thread_id", "chat_id")
 """Fields in which programs put the id of a conversation."""
@@ -38,11 +38,11 @@ def read_openai(whole: Input) -> Iterator[Item]:
     for name, n, value in each_value(whole):
         fields = fields_of(value, "a line")
         if "messages" not in fields:
-            yield _said(name, n, fields, {"source": "openai"})
+            yield message_item(name, n, fields, {"source": "openai"})
             continue
         session = next((str(fields[key]) for key in NAMES if text_of(fields.get(key), key)), f"{name}-{n}")
         for place, message in enumerate(items_of(fields["messages"], "messages"), 1):
-            yield _said(session, place, fields_of(message, "a message"), {"source": "openai"})
+            yield message_item(session, place, fields_of(message, "a message"), {"source": "openai"})
 
 
 def is_langchain(value: Any) -> bool:
@@ -66,10 +66,10 @@ def _from_langchain(session: str, n: int, value: dict[str, Any]) -> Item:
     kind = _type(value)
     fields = fields_of(value.get("data", value.get("kwargs")), "the data of a message")
     if kind == "remove":
-        return Left("an order to remove a message", str(fields.get("id")))
+        return SkippedItem("an order to remove a message", str(fields.get("id")))
     role = str(fields.get("role")).lower() if kind == "chat" else kind
     if kind == "chat" and role not in ROLES:
-        return Left(f"a message of the role {fields.get('role')!r}", str(fields.get("id") or f"{session}:{n}"))
+        return SkippedItem(f"a message of the role {fields.get('role')!r}", str(fields.get("id") or f"{session}:{n}"))
     if role not in ROLES:
         raise InvalidValueError(f"a message has the unknown type {shown(kind)}")
     extra = fields_of(fields.get("additional_kwargs") or {}, "additional_kwargs")
@@ -81,7 +81,9 @@ def _from_langchain(session: str, n: int, value: dict[str, Any]) -> Item:
         message |= {key: extra[key] for key in ("tool_calls", "function_call") if extra.get(key)}
     about = fields.get("response_metadata")
     model = about.get("model_name") if isinstance(about, dict) else None
-    return _said(session, n, message, {"source": "langchain"} | ({"model": model} if isinstance(model, str) else {}))
+    return message_item(
+        session, n, message, {"source": "langchain"} | ({"model": model} if isinstance(model, str) else {})
+    )
 
 
 def _type(value: dict[str, Any]) -> str | None:
@@ -98,9 +100,9 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
     return {"id": call.get("id") or name, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _said(session: str, n: int, fields: dict[str, Any], about: dict[str, Any]) -> Said:
+def message_item(session: str, n: int, fields: dict[str, Any], about: dict[str, Any]) -> MessageItem:
     """Return a message; without an id of its own, its place in the session is its id."""
     id = text_of(fields.pop("id", None), "id")
     (message,) = from_openai([fields])
     message = replace(message, id=id or f"{session}:{n}", metadata=about | message.metadata)
-    return Said(session, message, fields.get("timestamp") is not None)
+    return MessageItem(session, message, fields.get("timestamp") is not None)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from ..formats import from_anthropic
 from ..messages import Message, texts_in
 from ..records import now
+from .conversation_tree import ConversationNode, branches
 from .inputs import Input, each_value
-from .items import Item, Left, Titled, fields_of, file_text, id_of, items_of, text_of, time_of
-from .trees import Node, branches
+from .items import Item, SkippedItem, TitleItem, fields_of, file_text, id_of, items_of, text_of, time_of
 
 SENDERS = {"human": "user", "assistant": "assistant"}
 BLOCKS = ("text", "tool_use", "tool_result")
@@ -37,7 +37,7 @@ def read_claude(whole: Input) -> Iterator[Item]:
 def _conversation(value: Any) -> Iterator[Item]:
     fields = fields_of(value, "a conversation")
     session = id_of(fields.get("uuid"), "a conversation")
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, ConversationNode] = {}
     before: str | None = None
     for given in items_of(fields.get("chat_messages"), "chat_messages"):
         message = fields_of(given, "a message")
@@ -46,27 +46,27 @@ def _conversation(value: Any) -> Iterator[Item]:
         timed = time_of(message.get("created_at"), "created_at") is not None
         found = list(_messages(id, message))
         for left in found:
-            if isinstance(left, Left):
+            if isinstance(left, SkippedItem):
                 yield left
         kept: list[Message | None] = [one for one in found if isinstance(one, Message)]
         kept = kept or [None]
         for n, one in enumerate(kept, 1):
             # Its parts are nodes one after another, and an answer is to the last of them.
             name = id if n == len(kept) else f"{id}#{n}"
-            nodes[name] = Node(one, parent if parent != FIRST else None, timed)
+            nodes[name] = ConversationNode(one, parent if parent != FIRST else None, timed)
             parent = name
         before = id
     started = time_of(fields.get("created_at"), "created_at")
     yield from branches(session, nodes, started)
     if (title := text_of(fields.get("name"), "name")) is not None:
-        yield Titled(session, title, started)
+        yield TitleItem(session, title, started)
 
 
-def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
+def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | SkippedItem]:
     """Yield a message; one that used tools is several: calls, results, and what was said then."""
     role = SENDERS.get(str(fields.get("sender")))
     if role is None:
-        yield Left(f"a message of the sender {fields.get('sender')!r}", id)
+        yield SkippedItem(f"a message of the sender {fields.get('sender')!r}", id)
         return
     blocks = []
     for block in items_of(fields.get("content"), "content"):
@@ -77,7 +77,7 @@ def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
             name = block.get("file_name") or block.get("title")
             blocks.append({"type": "text", "text": file_text(name, kind="image" if kind == "image" else "file")})
         else:
-            yield Left(f"a block of the type {kind!r} in a message", id)
+            yield SkippedItem(f"a block of the type {kind!r} in a message", id)
     if not any(block.get("text") for block in blocks) and (text := text_of(fields.get("text"), "text")):
         blocks.append({"type": "text", "text": text})
     named: set[Any] = set()
@@ -92,7 +92,7 @@ def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
         blocks.append({"type": "text", "text": said})
     blocks = [block for block in blocks if block["type"] != "text" or block["text"].strip()]
     if not blocks:
-        yield Left("a message without text", id)
+        yield SkippedItem("a message without text", id)
         return
     time = time_of(fields.get("created_at"), "created_at") or now()
     runs = [list(run) for _, run in groupby(blocks, key=lambda block: block["type"] == "tool_result")]

@@ -19,7 +19,7 @@ from ..checks import check_callable, check_choice, check_extra, check_names, pri
 from ..errors import InvalidValueError
 from ..event_loop import off_loop
 from ..features.export import Exported, FileOrPath, export_file
-from ..features.importing import Progress
+from ..features.record_import import Progress
 from ..files import check_path, new_folder, replacing
 from ..messages import decode, turn_order
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, SUMMARY, TITLE, Record, ScopePath, Stream, plain

@@ -10,14 +10,24 @@ from typing import Any, NamedTuple
 from ..checks import check_choice, shown
 from ..errors import InvalidValueError
 from ..features.export import FORMAT
+from .agent_files import (
+    is_claude_code,
+    is_graph,
+    is_marsys,
+    is_opper,
+    read_claude_code,
+    read_graph,
+    read_marsys,
+    read_opper,
+)
 from .chatgpt import is_chatgpt, read_chatgpt
 from .chats import is_langchain, is_openai, read_langchain, read_openai
 from .claude import is_claude, read_claude
+from .fence import SQLITE, is_fence, read_fence
 from .inputs import CONVERSATIONS, Input, Part
 from .items import Item
 from .json_stream import JsonStream
 from .letta import is_letta, read_letta
-from .lines import is_claude_code, is_graph, read_claude_code, read_graph
 from .markdown import SUFFIXES, read_markdown
 from .mem0 import is_mem0, read_mem0
 
@@ -46,6 +56,9 @@ FORMATS: dict[str, Format] = {
     "mem0": Format(is_mem0, read_mem0),
     "mcp-memory": Format(is_graph, read_graph),
     "claude-code": Format(is_claude_code, read_claude_code, JSON_LINES),
+    "fence": Format(is_fence, read_fence),
+    "marsys": Format(is_marsys, read_marsys),
+    "opper": Format(is_opper, read_opper),
     "langchain": Format(is_langchain, read_langchain),
     "openai": Format(is_openai, read_openai),
     "markdown": Format(lambda value: False, read_markdown, MARKDOWN),
@@ -76,6 +89,9 @@ def find_format(whole: Input, given: str | None) -> str:
 def _format_in(whole: Input, part: Part) -> str:
     if part.name.lower().endswith(SUFFIXES):
         return "markdown"
+    with whole.opened(part) as file:
+        if file.read(len(SQLITE)) == SQLITE:
+            return "fence"
     with whole.opened(part) as file:
         return _format_of(part.name, _first(JsonStream(file)))
 

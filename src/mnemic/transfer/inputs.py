@@ -204,7 +204,7 @@ def _opening(path: Path) -> Callable[[], IO[bytes]]:
     return lambda: cast("IO[bytes]", reading(path))
 
 
-def chosen(whole: Input, wanted: re.Pattern[str]) -> None:
+def choose_files(whole: Input, wanted: re.Pattern[str]) -> None:
     """Leave out of a folder the files whose names do not match."""
     if whole.folder:
         others = [part.name for part in whole.parts if not wanted.fullmatch(part.name)]

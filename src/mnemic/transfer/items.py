@@ -12,18 +12,19 @@ from ..errors import InvalidValueError
 from ..features.fact_items import Fact
 from ..features.memory_items import MemoryItem
 from ..messages import Message
-from ..records import parse_time
+from ..records import ScopePath, parse_time
 
 
-class Said(NamedTuple):
-    """A message of a session; not `timed` if the source does not tell when it was said."""
+class MessageItem(NamedTuple):
+    """A message of a session in a scope below; not `timed` if the source does not tell when it was said."""
 
     session: str
     message: Message
     timed: bool = True
+    scope: ScopePath = ScopePath()
 
 
-class Titled(NamedTuple):
+class TitleItem(NamedTuple):
     """The title of a session."""
 
     session: str
@@ -31,7 +32,7 @@ class Titled(NamedTuple):
     created: datetime | None = None
 
 
-class Noted(NamedTuple):
+class NoteItem(NamedTuple):
     """A note."""
 
     key: str
@@ -41,7 +42,7 @@ class Noted(NamedTuple):
     updated: datetime | None = None
 
 
-class Stated(NamedTuple):
+class FactItem(NamedTuple):
     """A fact; not `timed` if the source does not tell from when on it is true."""
 
     fact: Fact
@@ -51,14 +52,14 @@ class Stated(NamedTuple):
 REPLACED = "characters that cannot be stored were replaced by U+FFFD"
 
 
-class Left(NamedTuple):
+class SkippedItem(NamedTuple):
     """Something that is not imported: why, and which."""
 
     reason: str
     which: str = ""
 
 
-Item: TypeAlias = Said | Titled | Noted | MemoryItem | Stated | Left
+Item: TypeAlias = MessageItem | TitleItem | NoteItem | MemoryItem | FactItem | SkippedItem
 
 
 def fields_of(value: Any, what: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..formats import from_openai
 from ..messages import Message
 from ..records import digest_of
 from .inputs import Input, each_value
-from .items import Item, Left, Noted, Said, fields_of, items_of, text_of, time_of
+from .items import Item, MessageItem, NoteItem, SkippedItem, fields_of, items_of, text_of, time_of
 from .json_stream import JsonStream
 
 SPEAKING = "send_message"
@@ -58,7 +58,7 @@ def read_letta(whole: Input) -> Iterator[Item]:
             yield from _messages(session, items_of(agent.get("messages"), "messages"))
         for kind in ("tools", "files", "sources", "groups"):
             for one in items_of(fields.get(kind), kind):
-                yield Left(
+                yield SkippedItem(
                     f"one of the agent's {kind}", str(one.get("name") or one.get("id")) if isinstance(one, dict) else ""
                 )
 
@@ -77,10 +77,10 @@ def _note(block: dict[str, Any], prefix: str, ambiguous: bool) -> Item:
     label = text_of(block.get("label"), "label") or text_of(block.get("id"), "id")
     value = text_of(block.get("value"), "value")
     if label is None or value is None:
-        return Left("an empty block", label or "")
+        return SkippedItem("an empty block", label or "")
     key = prefix + (f"{label} {block.get('id')}" if ambiguous else label)
     changed = time_of(block.get("updated_at"), "updated_at")
-    return Noted(key, value, text_of(block.get("description"), "description"), {"source": "letta"}, changed)
+    return NoteItem(key, value, text_of(block.get("description"), "description"), {"source": "letta"}, changed)
 
 
 def _messages(session: str, given: list[Any]) -> Iterator[Item]:
@@ -91,11 +91,11 @@ def _messages(session: str, given: list[Any]) -> Iterator[Item]:
         id = digest_of([fields.get(key) for key in ("created_at", "role", "content", "tool_calls")]).hex()
         found = _message(fields, spoken)
         if isinstance(found, str):
-            yield Left(found, id)
+            yield SkippedItem(found, id)
             continue
         time = time_of(fields.get("created_at"), "created_at")
         found = replace(found, id=id, metadata={"source": "letta"}, timestamp=time or found.timestamp)
-        yield Said(session, found, time is not None)
+        yield MessageItem(session, found, time is not None)
 
 
 def _message(fields: dict[str, Any], spoken: set[str]) -> Message | str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ..checks import MAX_SIZE
 from .inputs import Input
-from .items import REPLACED, Item, Left, Noted
+from .items import REPLACED, Item, NoteItem, SkippedItem
 from .json_stream import clean_text
 
 SUFFIXES = (".md", ".markdown")
@@ -24,16 +24,16 @@ def read_markdown(whole: Input) -> Iterator[Item]:
         try:
             given = content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            yield Left("a file that is not UTF-8", part.name)
+            yield SkippedItem("a file that is not UTF-8", part.name)
             continue
         if not given.strip():
-            yield Left("an empty file", part.name)
+            yield SkippedItem("an empty file", part.name)
             continue
         if (text := clean_text(given)) != given:
-            yield Left(REPLACED, part.name)
+            yield SkippedItem(REPLACED, part.name)
         key = next((part.name[: -len(end)] for end in SUFFIXES if part.name.lower().endswith(end)), part.name)
         changed = None if part.changed is None else datetime.fromtimestamp(part.changed, UTC)
-        yield Noted(key, text, _description(text), {"source": "markdown"}, changed)
+        yield NoteItem(key, text, _description(text), {"source": "markdown"}, changed)
 
 
 def _description(text: str) -> str | None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
-from ..checks import check_segment
+from ..checks import from_segment, to_segment
 from ..features.fact_items import Fact
 from ..features.memory_items import MemoryItem
 from ..records import ScopePath, now
 from .inputs import Input, each_member
-from .items import Item, Left, Stated, fields_of, id_of, text_of, time_of
+from .items import FactItem, Item, SkippedItem, fields_of, id_of, text_of, time_of
 
 OWNERS = ("agent_id", "app_id", "run_id", "actor_id", "role", "categories")
 """Fields of a memory that are kept in its metadata; its user is a scope."""
-
-_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=2F|25|[01][0-9A-F]|7F)")
-_ESCAPE = re.compile(r"%(2F|25|[01][0-9A-F]|7F)")
 
 
 def user_scope(user_id: str) -> ScopePath:
@@ -26,13 +23,14 @@ def user_scope(user_id: str) -> ScopePath:
 
     Raises InvalidValueError for an id that no scope can have.
     """
-    return ScopePath.of(check_segment(_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", user_id), "user_id"))
+    return ScopePath.of(to_segment(user_id, "user_id"))
 
 
+@lru_cache(maxsize=1024)
 def user_of(scope: ScopePath, of_all: ScopePath) -> str | None:
     """Return the user whose scope, within the scope of all memories, this is; None for that scope itself."""
     below = scope.segments[len(of_all.segments) :]
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), below[0]) if below else None
+    return from_segment(below[0]) if below else None
 
 
 def expiry_of(value: Any) -> datetime | None:
@@ -60,7 +58,7 @@ def read_mem0(whole: Input) -> Iterator[Item]:
         if value == []:
             continue
         if not isinstance(value, dict):
-            yield Left("a value that is no memory", key)
+            yield SkippedItem("a value that is no memory", key)
         elif key == "relations" or ("relationship" in value and "source" in value):
             yield _fact(value)
         elif "memory_id" in value:
@@ -76,13 +74,13 @@ def _memory(fields: dict[str, Any]) -> Item:
     id = id_of(fields.get("id"), "a memory")
     text = text_of(fields.get("memory", fields.get("text")), "memory")
     if text is None:
-        return Left("a memory without text", id)
+        return SkippedItem("a memory without text", id)
     metadata = fields_of(fields.get("metadata") or {}, "metadata")
     created = time_of(fields.get("created_at"), "created_at")
     updated = time_of(fields.get("updated_at"), "updated_at") or created
     expires = expiry_of(fields.get("expiration_date"))
     if expires is not None and expires <= now():
-        return Left("a memory that has expired", id)
+        return SkippedItem("a memory that has expired", id)
     return MemoryItem(
         text=text,
         id=id,
@@ -107,7 +105,7 @@ def _earlier(fields: dict[str, Any], users: dict[str, ScopePath]) -> Item:
     text = text_of(fields.get("old_memory", fields.get("previous_value")), "old_memory")
     changed = time_of(fields.get("updated_at") or fields.get("created_at"), "updated_at")
     if text is None or changed is None:
-        return Left("an entry of the history without an earlier text", id)
+        return SkippedItem("an entry of the history without an earlier text", id)
     memory_id = id_of(fields["memory_id"], "an entry of the history")
     return MemoryItem(
         text=text,
@@ -128,5 +126,5 @@ def _fact(fields: dict[str, Any]) -> Item:
     ]
     subject, predicate, object = names
     if subject is None or predicate is None or object is None:
-        return Left("a relation without a name", str(names))
-    return Stated(Fact(subject=subject, predicate=predicate, object=object, valid_from=now(), source="mem0"), False)
+        return SkippedItem("a relation without a name", str(names))
+    return FactItem(Fact(subject=subject, predicate=predicate, object=object, valid_from=now(), source="mem0"), False)

@@ -14,7 +14,7 @@ from ...errors import InvalidValueError, StoreBusyError, TooLargeError, Unreadab
 from ...event_loop import ForkAware, notify_on_fork
 from ...records import now
 from .. import aws
-from .codec import Place, namespace_of
+from .codec import ActorSession, namespace_of
 
 OURS = "mnemic"
 """Metadata key of Mnemic's events, to skip those of other applications."""
@@ -54,7 +54,7 @@ class MemoryClient(ForkAware):
         """Raise a Mnemic error if the memory cannot be read."""
         await self._call("list_actors", maxResults=1)
 
-    async def create_event(self, place: Place, payload: list[Item]) -> str:
+    async def create_event(self, place: ActorSession, payload: list[Item]) -> str:
         """Create an event and return its id; a retried request creates it once."""
         answer = await self._call(
             "create_event",
@@ -66,22 +66,22 @@ class MemoryClient(ForkAware):
         )
         return str(answer["event"]["eventId"])
 
-    async def events(self, place: Place, first: int = PAGE) -> AsyncGenerator[list[Item], None]:
+    async def events(self, place: ActorSession, first: int = PAGE) -> AsyncGenerator[list[Item], None]:
         """Yield Mnemic's events of a session, newest first, page by page; the first page has `first` events."""
         ours = {"eventMetadata": [{"left": {"metadataKey": OURS}, "operator": "EXISTS"}]}
         arguments = {**place.arguments, "includePayloads": True, "filter": ours}
         async for page in self._pages("list_events", "events", first, **arguments):
             yield page
 
-    async def delete_event(self, place: Place, id: str) -> None:
+    async def delete_event(self, place: ActorSession, id: str) -> None:
         await self._call("delete_event", or_none=True, **place.arguments, eventId=id)
 
-    async def places(self) -> list[Place]:
+    async def places(self) -> list[ActorSession]:
 
-        async def of(actor: str) -> list[Place]:
+        async def of(actor: str) -> list[ActorSession]:
             with_events = {"eventFilter": "HAS_EVENTS"}
             pages = self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=with_events)
-            return [Place(actor, one["sessionId"]) async for page in pages for one in page]
+            return [ActorSession(actor, one["sessionId"]) async for page in pages for one in page]
 
         actors = [one["actorId"] async for page in self._pages("list_actors", "actorSummaries") for one in page]
         return [place for places in await asyncio.gather(*map(of, actors)) for place in places]

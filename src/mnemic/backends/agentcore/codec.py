@@ -41,7 +41,7 @@ _HASHED, _HASHED_PATH = "0_-h", "0_-p"
 _PLAIN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]|_(?!-))*")
 
 
-class Place(NamedTuple):
+class ActorSession(NamedTuple):
     """Actor and session of a scope: its parent, and its last segment."""
 
     actor: str
@@ -52,7 +52,7 @@ class Place(NamedTuple):
         return {"actorId": self.actor, "sessionId": self.session}
 
     @classmethod
-    def of(cls, path: str) -> Place:
+    def of(cls, path: str) -> ActorSession:
         above, _, last = _ids(path).rpartition("/")
         if len(above) > MOST_ACTOR:
             above = _HASHED_PATH + sha256(above.encode()).hexdigest()
@@ -85,7 +85,7 @@ def _ids(path: str) -> str:
 # events
 
 
-class Event(Struct, omit_defaults=True):
+class SessionEvent(Struct, omit_defaults=True):
     """A change of a session: the records that it adds, and what it removes from the events before it."""
 
     mnemic: int
@@ -108,7 +108,7 @@ class Event(Struct, omit_defaults=True):
 
 class StoredEvent(NamedTuple):
     id: str
-    event: Event
+    event: SessionEvent
     new: list[Record]
     moved: list[Record]
 
@@ -147,7 +147,7 @@ def size_of(record: Record) -> int:
     return size
 
 
-def encode_event(event: Event, new: list[Record], moved: list[Record]) -> list[dict[str, Any]]:
+def encode_event(event: SessionEvent, new: list[Record], moved: list[Record]) -> list[dict[str, Any]]:
     """Return the payload of an event; the text of a moved record is not said again."""
     turns = []
     for record in new:
@@ -181,7 +181,7 @@ def decode_event(item: dict[str, Any], url: str) -> StoredEvent | None:
 
 
 _FORMAT = re.compile(r'^\{"mnemic":(\d+)')
-_decode = json.Decoder(Event).decode
+_decode = json.Decoder(SessionEvent).decode
 
 
 # memory records: the text, and everything else as base64 in the metadata

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ...checks import to_microseconds
 from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, MESSAGE, ONCE_KIND, Record, now
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
-from .codec import FORMAT, MOST_TURNS, Event, Place, StoredEvent, size_of, turns_of
+from .codec import FORMAT, MOST_TURNS, ActorSession, SessionEvent, StoredEvent, size_of, turns_of
 
 EVENT_KINDS = frozenset({MESSAGE, "archived", "summary", "title", "progress", "lease", ONCE_KIND})
 """Kinds stored in events, which expire as the memory is configured."""
@@ -29,7 +29,7 @@ PACKED = 1_000_000
 """Size from which a write is split into several events."""
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A record, and the id of its event or memory record."""
 
     record: Record
@@ -39,13 +39,13 @@ class Row(NamedTuple):
 class ScopeState:
     def __init__(self, path: str) -> None:
         self.path = path
-        self.place: Place = Place.of(path)
+        self.place: ActorSession = ActorSession.of(path)
         self.lock: asyncio.Lock = asyncio.Lock()
         self.refreshed: float = 0.0
         self.streams: dict[str, StreamState] = {}
-        self.rows: dict[str, dict[str, Row]] = {}
+        self.rows: dict[str, dict[str, StoredRow]] = {}
         """Records by kind and key."""
-        self.recent: dict[tuple[str, str], tuple[float, Row | None]] = {}
+        self.recent: dict[tuple[str, str], tuple[float, StoredRow | None]] = {}
         """Memory records that this process has just written, or deleted (None)."""
         self.obsolete: set[str] = set()
         """Events that can be deleted."""
@@ -130,9 +130,9 @@ class ScopeState:
         elif last and state is not None:
             # Another process wrote at the same time: its record comes last.
             state.last_seq, state.version, state.revision = state.last_seq + 1, state.version + 1, state.revision + 1
-            rows[record.key] = Row(replace(record, seq=state.last_seq, version=state.version), id)
+            rows[record.key] = StoredRow(replace(record, seq=state.last_seq, version=state.version), id)
         else:
-            rows[record.key] = Row(record, id)
+            rows[record.key] = StoredRow(record, id)
 
     def records(self, kind: str) -> list[Record]:
         return sorted((row.record for row in self.rows.get(kind, {}).values()), key=lambda record: record.seq)
@@ -162,12 +162,12 @@ class ScopeState:
             return False
         return self.rows.get(kind, {}).keys().isdisjoint(change.absent)
 
-    def events_for(self, changes: Sequence[StreamChange]) -> Iterator[tuple[Event, list[Record], list[Record]]]:
+    def events_for(self, changes: Sequence[StreamChange]) -> Iterator[tuple[SessionEvent, list[Record], list[Record]]]:
         """Yield the events of a write, most often one, each with its new and moved records."""
         if not changes:
             return
         number = max((stored.event.n for stored in self.events.values()), default=0)
-        event = Event(FORMAT, self.path, number + 1)
+        event = SessionEvent(FORMAT, self.path, number + 1)
         new: list[Record] = []
         moved: list[Record] = []
         gone: set[tuple[str, str]] = set()
@@ -201,9 +201,9 @@ class ScopeState:
                 event.streams = [state for kind, state in states.items() if replaced or kind in changed]
                 event.replaces = sorted(replaced | self.obsolete)
             yield event, some, others
-            event = Event(FORMAT, self.path, event.n + 1)
+            event = SessionEvent(FORMAT, self.path, event.n + 1)
 
-    def take_memories(self, found: Iterable[Row]) -> None:
+    def take_memories(self, found: Iterable[StoredRow]) -> None:
         """Take the memory records of the scope as the service lists them, and what this process has just written."""
         latest = {(row.record.kind, row.record.key): row for row in found}
         for name, (written, row) in list(self.recent.items()):
@@ -225,7 +225,7 @@ class ScopeState:
                     soonest=min(ends, default=None), edited=version,
                 )  # fmt: skip
 
-    def wrote_memories(self, change: StreamChange, rows: list[Row]) -> None:
+    def wrote_memories(self, change: StreamChange, rows: list[StoredRow]) -> None:
         """Remember what was just written, until the service lists it."""
         kind, written = change.name[1], time.monotonic()
         self.recent |= {(kind, state.key): (written, None) for state in change.removed}

@@ -25,15 +25,24 @@ from ...records import Record, StreamName
 from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Write, place_of
-from ...store.registry import Backend, StoreURL
+from ...store.registry import Backend, StoreURL, closed_on_error
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from .. import aws
 from ..calls import mark_errors
-from ..keyvalue.engine import RecordRange, StreamRange, beyond
+from ..keyvalue.engine import RecordRange, StreamRange, comes_after
 from ..keyvalue.store import KeyValueStore
 from .client import AT_ONCE, PAGE, MemoryClient, as_stream
-from .codec import Event, Place, StoredEvent, decode_event, decode_memory, encode_event, encode_memory, size_of
-from .scope_state import EVENT_KINDS, RECORD_KINDS, Row, ScopeState
+from .codec import (
+    ActorSession,
+    SessionEvent,
+    StoredEvent,
+    decode_event,
+    decode_memory,
+    encode_event,
+    encode_memory,
+    size_of,
+)
+from .scope_state import EVENT_KINDS, RECORD_KINDS, ScopeState, StoredRow
 
 COMMIT_AGE = 1.0
 """For how many seconds after a refresh writes are committed without looking for events of other processes."""
@@ -107,10 +116,10 @@ class AgentCoreEngine(ForkAware):
     def after_fork(self) -> None:
         """Reset in a child: locks belong to the parent's event loop."""
         self._scopes: OrderedDict[str, ScopeState] = OrderedDict()
-        self._known: dict[Place, str] = {}
+        self._known: dict[ActorSession, str] = {}
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
-    def lane(self, scope: str) -> str:
+    def commit_group(self, scope: str) -> str:
         return scope
 
     async def close(self) -> None:
@@ -205,7 +214,7 @@ class AgentCoreEngine(ForkAware):
             async with self._scope(reach.scope, kinds) as scope:
                 yield scope
             return
-        memories: dict[str, list[Row]] = {}
+        memories: dict[str, list[StoredRow]] = {}
         paths: list[str] = []
         if with_memories := not RECORD_KINDS.isdisjoint(kinds):
             memories = {path: [] for path, scope in self._scopes.items() if scope.recent and _below(path, reach.scope)}
@@ -216,7 +225,7 @@ class AgentCoreEngine(ForkAware):
         ordered = sorted({*memories, *paths}, reverse=reach.reverse)
         if reach.after is not None:
             start = reach.after[0]
-            ordered = [path for path in ordered if path == start or beyond(path, start, reverse=reach.reverse)]
+            ordered = [path for path in ordered if path == start or comes_after(path, start, reverse=reach.reverse)]
 
         async def load(path: str) -> ScopeState:
             async with self._scope(path, kinds & EVENT_KINDS, BELOW_AGE) as scope:
@@ -234,7 +243,7 @@ class AgentCoreEngine(ForkAware):
         if again and time.monotonic() - listed < BELOW_AGE:
             return found
 
-        async def path_of(place: Place) -> str | None:
+        async def path_of(place: ActorSession) -> str | None:
             if place not in self._known:
                 async for page in self.client.events(place, 1):
                     for item in page:
@@ -271,9 +280,9 @@ class AgentCoreEngine(ForkAware):
         scope.listed(found)
         scope.refreshed = begun
 
-    async def _memories(self, path: str) -> list[Row]:
+    async def _memories(self, path: str) -> list[StoredRow]:
         items = await self.client.records(path)
-        return [Row(*found) for item in items if (found := decode_memory(item, self.url)) is not None]
+        return [StoredRow(*found) for item in items if (found := decode_memory(item, self.url)) is not None]
 
     # writing
 
@@ -292,7 +301,9 @@ class AgentCoreEngine(ForkAware):
             await self._store_events(scope, events)
             return True
 
-    async def _store_events(self, scope: ScopeState, events: list[tuple[Event, list[Record], list[Record]]]) -> None:
+    async def _store_events(
+        self, scope: ScopeState, events: list[tuple[SessionEvent, list[Record], list[Record]]]
+    ) -> None:
         made: list[StoredEvent] = []
         try:
             for event, new, moved in events:
@@ -330,7 +341,9 @@ class AgentCoreEngine(ForkAware):
         made = await self.client.create_records([encode_memory(record) for record in new])
         await self.client.delete_records([ids[state.key] for state in change.removed])
         ids |= {record.key: id for record, id in zip(new, made, strict=True)}
-        scope.wrote_memories(change, [Row(record, ids[record.key]) for record in (*change.added, *change.replaced)])
+        scope.wrote_memories(
+            change, [StoredRow(record, ids[record.key]) for record in (*change.added, *change.replaced)]
+        )
 
 
 def _below(path: str, above: str) -> bool:
@@ -355,11 +368,8 @@ async def open_store(url: StoreURL) -> AgentCoreStore:
     """Open the memory of a URL; raises a Mnemic error."""
     memory = memory_id(url)
     client = MemoryClient(await aws.Requests.open("bedrock-agentcore", url, before_send=as_stream), memory)
-    try:
+    async with closed_on_error(client):
         await client.check()
-    except BaseException:
-        await client.close()
-        raise
     return AgentCoreStore(AgentCoreEngine(client))
 
 

@@ -62,7 +62,7 @@ class Table:
     async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
         """Return the existing items of distinct keys, in any order."""
         parts = [keys[n : n + MOST_READ] for n in range(0, len(keys), MOST_READ)]
-        found = await together(
+        found = await gather_bounded(
             self._batch("get", {"Keys": part, "ConsistentRead": True, **fields.projection}) for part in parts
         )
         return [item for some in found for item in some]
@@ -121,7 +121,7 @@ class Table:
         """Put and delete items individually, without conditions."""
         requests: list[Item] = [{"PutRequest": {"Item": item}} for item in puts]
         requests += [{"DeleteRequest": {"Key": key}} for key in deletes]
-        await together(self._batch("write", part) for part in batches(requests, MOST_WRITTEN))
+        await gather_bounded(self._batch("write", part) for part in batches(requests, MOST_WRITTEN))
 
     async def _batch(self, kind: Literal["get", "write"], requests: Any) -> list[Item]:
         """Send requests until none is left unprocessed; return the items of the answers."""
@@ -227,7 +227,7 @@ def size_of(value: Any) -> int:
     return len(value) * 4 // 3 if kind is bytes else 20
 
 
-async def together(work: Iterable[Awaitable[Result]]) -> list[Result]:
+async def gather_bounded(work: Iterable[Awaitable[Result]]) -> list[Result]:
     """Run all concurrently; raises the first error after all have ended."""
     turns = asyncio.Semaphore(AT_ONCE)
 

@@ -55,7 +55,7 @@ class Address(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def stream_partition(name: StreamName) -> str:
-    return shortened(BREAK.join(("s", *name)), MAX_PARTITION)
+    return text_or_hash(BREAK.join(("s", *name)), MAX_PARTITION)
 
 
 def state_at(name: StreamName) -> Address:
@@ -63,11 +63,11 @@ def state_at(name: StreamName) -> Address:
 
 
 def record_at(name: StreamName, key: str) -> Address:
-    return Address(stream_partition(name), shortened(f"k{key}", MAX_SORT))
+    return Address(stream_partition(name), text_or_hash(f"k{key}", MAX_SORT))
 
 
 def label_partition(name: StreamName, label: str, value: str) -> str:
-    return shortened(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
+    return text_or_hash(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
 
 
 def chunk_addresses(reference: str) -> list[Address]:
@@ -76,7 +76,7 @@ def chunk_addresses(reference: str) -> list[Address]:
     return [Address(f"c{BREAK}{token}", f"{number:04}") for number in range(int(count))]
 
 
-def shortened(text: str, longest: int) -> str:
+def text_or_hash(text: str, longest: int) -> str:
     """Return a text, or its hash if it is too long."""
     fits = 4 * len(text) <= longest or len(text.encode()) <= longest
     return text if fits else f"{HASHED}{digest(text)}"
@@ -105,7 +105,7 @@ class Chunks:
 CHUNK_FIELDS = Fields("token", "number", "value")
 
 
-def joined(references: Iterable[str], items: Iterable[Item]) -> dict[str, bytes]:
+def join_chunks(references: Iterable[str], items: Iterable[Item]) -> dict[str, bytes]:
     """Return values by their references, without those of which a chunk is missing."""
     found: dict[str, dict[int, bytes]] = {}
     for item in items:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ...errors import InvalidValueError, StoreError, UnreadableStoreError
 from ...store.diagnosis import Diagnosis
-from ...store.registry import StoreURL
+from ...store.registry import StoreURL, closed_on_error
 from ..keyvalue.store import KeyValueStore
 from .client import Table
 from .opening import expires, open_layout
@@ -24,11 +24,8 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     except UnreadableStoreError as error:
         found.error("missing_table", str(error), f"mnemic migrate --store {quote(str(url))}")
         return found
-    try:
+    async with closed_on_error(layout.table.requests):
         await _check(layout.table, found)
-    except BaseException:
-        await layout.table.requests.close()
-        raise
     found.store = KeyValueStore(DynamoEngine(layout))
     return found
 

@@ -18,7 +18,7 @@ from ...store.codec import damaged
 from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Fields, Item, Table, attribute
-from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition
+from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, stream_partition, text_or_hash
 from .layout import Layout, StreamItems, list_part, list_parts
 
 OURS = f"mnemic{BREAK}"
@@ -52,7 +52,7 @@ class HashLayout(Layout):
 
     def key(self, address: Address) -> Item:
         whole = f"{OURS}{address.partition}\x01{address.sort}"
-        return {self._partition: {"S": OURS + shortened(whole, MAX_PARTITION - len(OURS))}}
+        return {self._partition: {"S": OURS + text_or_hash(whole, MAX_PARTITION - len(OURS))}}
 
     async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> StreamItems:
         if span.seqs is not None:

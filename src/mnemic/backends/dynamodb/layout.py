@@ -12,7 +12,7 @@ from typing import Any
 from ...records import StreamName
 from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
-from .client import MOST_READ, Fields, Item, Table, attribute, together
+from .client import MOST_READ, Fields, Item, Table, attribute, gather_bounded
 from .codec import BREAK, STATE, Address, digest, label_partition, record_at, state_at, stream_partition
 
 INDEX = "seq"
@@ -136,7 +136,7 @@ class IndexedLayout(Layout):
         by_seq = _by_seq(found)
         # The cached key may be of a dropped stream.
         if unknown := [seq for seq in seqs if seq not in by_seq]:
-            for more, _ in await together(self._query(name, seq, seq, fields) for seq in unknown):
+            for more, _ in await gather_bounded(self._query(name, seq, seq, fields) for seq in unknown):
                 by_seq |= _by_seq(more)
             state = await self.state(name)
         return state, [by_seq[seq] for seq in seqs if seq in by_seq]
@@ -153,7 +153,7 @@ class IndexedLayout(Layout):
         return [Address(label_partition(name, *label), f"{seq:019}") for label in labels.items()]
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
-        found = await together(
+        found = await gather_bounded(
             self.table.query({self._partition: {"S": label_partition(name, label, value)}}, None, self._labeled)
             for value in set(values)
         )
@@ -177,7 +177,7 @@ class IndexedLayout(Layout):
         return [{"Delete": {"Key": self.key(Address(list_part(name[0]), listed_as(name)))}}]
 
     async def names(self, reach: StreamRange) -> list[StreamName]:
-        found = await together(self._listed(part, reach) for part in list_parts(reach))
+        found = await gather_bounded(self._listed(part, reach) for part in list_parts(reach))
         return list(heapq.merge(*found, reverse=reach.reverse))[: reach.limit]
 
     async def _listed(self, part: str, reach: StreamRange) -> list[StreamName]:

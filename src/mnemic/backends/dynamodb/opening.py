@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableStoreError
 from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Store
-from ...store.registry import Backend, StoreURL
+from ...store.registry import Backend, StoreURL, closed_on_error
 from .. import aws
 from ..keyvalue.store import KeyValueStore
 from .client import Item, Table
@@ -65,7 +65,7 @@ async def open_layout(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
         )
     table = Table(await aws.Requests.open("dynamodb", url, parameter_validation=False), name)
     made = False
-    try:
+    async with closed_on_error(table.requests):
         try:
             found = await _ready(table)
         except UnreadableStoreError:
@@ -82,9 +82,6 @@ async def open_layout(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
                 if not await expires(table):
                     raise
         return layout, made
-    except BaseException:
-        await table.requests.close()
-        raise
 
 
 async def _ready(table: Table) -> Item:

@@ -15,9 +15,9 @@ from ...store.stream_state import Derived, Loaded, Needs, StreamChange, StreamSt
 from ..calls import mark_errors
 from ..keyvalue.engine import RecordRange, StreamRange
 from . import codec
-from .bulk import MOST_ITEMS, BulkWrite, BulkWrites
 from .client import ALL, MOST_BYTES, Fields, Item, attribute, size_of
 from .codec import Address, Chunks, record_at, state_at
+from .large_writes import MOST_ITEMS, BulkWrite, BulkWrites
 from .layout import Layout, StreamItems
 
 MOST_READS = 20
@@ -50,7 +50,7 @@ class DynamoEngine:
             ]
         )
 
-    def lane(self, scope: str) -> str:
+    def commit_group(self, scope: str) -> str:
         return scope
 
     async def load(self, needs: Needs) -> Loaded:
@@ -185,7 +185,7 @@ class DynamoEngine:
                 return None, []
             references = {one for item in found for one in codec.references(item).values()}
             chunks = [self._layout.key(address) for one in references for address in codec.chunk_addresses(one)]
-            large = codec.joined(references, await self._table.get(chunks, codec.CHUNK_FIELDS))
+            large = codec.join_chunks(references, await self._table.get(chunks, codec.CHUNK_FIELDS))
             records = [codec.decode_item(item, name, large, derived) for item in found]
             complete = [record for record in records if record is not None]
             if len(complete) == len(records):

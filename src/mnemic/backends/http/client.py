@@ -7,8 +7,8 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
@@ -30,7 +30,6 @@ from ...store.availability import cause_name
 from ...store.wire import DEADLINE_HEADER, PATH, SERVER_HEADER, WRITE_HEADER
 from ...telemetry.calls import count
 from ..calls import Calls
-from .breaker import Breaker
 from .problems import error_of
 
 ATTEMPTS = 5
@@ -50,7 +49,12 @@ log: logging.Logger = logging.getLogger("mnemic.store")
 Result = TypeVar("Result")
 
 
-class Connecting(NamedTuple):
+_encoder = json.Encoder()
+COOLDOWN = 5.0
+"""How many seconds calls fail at once, before one tries whether the server answers again."""
+
+
+class ConnectionOptions(NamedTuple):
     """Where the server is, and how to connect."""
 
     url: str
@@ -65,7 +69,7 @@ class Connecting(NamedTuple):
     ssl: Any = True
 
 
-class _AgainError(Exception):
+class _RetryError(Exception):
     """An attempt that failed, and may succeed later; `wait` seconds from now, if the server said so."""
 
     def __init__(self, error: MnemicError, *, sent: bool, wait: float | None = None) -> None:
@@ -89,11 +93,11 @@ class _Connector(aiohttp.TCPConnector):
 class HttpClient:
     """Sends calls to a server."""
 
-    def __init__(self, connecting: Connecting) -> None:
+    def __init__(self, connecting: ConnectionOptions) -> None:
         self.url: str = connecting.url
         self._connecting = connecting
         self._calls = Calls(connecting.url, connecting.timeout, self._connect, _disconnect)
-        self._breaker = Breaker(connecting.url, connecting.failures)
+        self._breaker = CircuitBreaker(connecting.url, connecting.failures)
         self._server: tuple[str, float] | None = None
         """Id of the server's process, and how far its clock is ahead of the one here, as far as is known."""
 
@@ -168,7 +172,7 @@ class HttpClient:
                 except MnemicError as error:
                     error.unsure = changes and (lost or error.unsure)
                     raise
-                except _AgainError as again:
+                except _RetryError as again:
                     lost |= again.sent
                     again.error.unsure = changes and (lost or again.error.unsure)
                     passed = time.monotonic() - start
@@ -208,7 +212,7 @@ class HttpClient:
             # The server was not reached, so nothing was done.
             unreachable = _unreachable(self.url, failure)
             if isinstance(unreachable, StoreUnavailableError):
-                raise _AgainError(unreachable, sent=False) from failure
+                raise _RetryError(unreachable, sent=False) from failure
             raise unreachable from failure
         except MnemicError:
             raise
@@ -217,11 +221,11 @@ class HttpClient:
             if WRITE_HEADER in headers:
                 hint += "; the write may or may not have been done: with an id it can safely be sent again"
             lost = StoreUnavailableError(f"{self.url}: {hint} ({_brief(failure)})")
-            raise _AgainError(lost, sent=True) from failure
+            raise _RetryError(lost, sent=True) from failure
         if response.status in BUSY and not isinstance(error, StoreUnavailableError):
-            raise _AgainError(error, sent=False, wait=_seconds(response.headers.get("Retry-After")))
+            raise _RetryError(error, sent=False, wait=_seconds(response.headers.get("Retry-After")))
         if response.status in GATEWAY:
-            raise _AgainError(error, sent=True)
+            raise _RetryError(error, sent=True)
         raise error
 
     def _learn(self, stamp: str) -> None:
@@ -278,9 +282,6 @@ def _encode(value: Any) -> bytes:
         raise InvalidValueError(f"the call has a value that cannot be sent: {error}") from error
 
 
-_encoder = json.Encoder()
-
-
 async def _disconnect(session: aiohttp.ClientSession) -> None:
     with suppress(Exception):  # a connection that fails to close is gone, too
         await session.close()
@@ -301,3 +302,39 @@ def _brief(failure: Exception) -> str:
 def _seconds(retry_after: str | None) -> float | None:
     """Return the seconds of a Retry-After; None for a date, or nothing."""
     return float(retry_after) if retry_after is not None and retry_after.strip().isdecimal() else None
+
+
+class CircuitBreaker:
+    """Counts failures in a row; for the calls of one event loop."""
+
+    def __init__(self, url: str, failures: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take how many failures in a row open it; 0 for never."""
+        self._url = url
+        self._most = failures
+        self._clock = clock
+        self._failures = 0
+        self._until = 0.0
+        self._trying = False
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Run a call, and count it if it fails; raises StoreUnavailableError at once while the breaker is open."""
+        is_open = 0 < self._most <= self._failures
+        if is_open and (self._trying or self._clock() < self._until):
+            raise StoreUnavailableError(
+                f"{self._url} was unavailable {self._failures} times in a row, and is not asked for "
+                f"{COOLDOWN:g} seconds; nothing was sent",
+                unsure=False,
+            )
+        self._trying = is_open
+        try:
+            yield
+        except StoreUnavailableError:
+            self._failures += 1
+            self._until = self._clock() + COOLDOWN
+            raise
+        else:
+            self._failures = 0
+        finally:
+            if is_open:
+                self._trying = False

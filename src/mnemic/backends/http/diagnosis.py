@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from ...store.diagnosis import Diagnosis
 from ...store.protocol import Capability
-from ...store.registry import StoreURL
+from ...store.registry import StoreURL, closed_on_error
 from ...store.wire import PATH
 from .client import HttpClient
 from .opening import connection, decode_served
@@ -17,11 +17,8 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     """Return the diagnosis of a server's store; raises a StoreError if it does not answer, or refuses the key."""
     connecting, _ = connection(url)
     client = HttpClient(connecting)
-    try:
+    async with closed_on_error(client):
         served = await client.get(PATH, decode_served)
-    except BaseException:
-        await client.close()
-        raise
     found = Diagnosis(engine=f"Mnemic {served.version}", store=HttpStore(client, served))
     found.facts |= {
         "scope": served.scope or "the whole store",

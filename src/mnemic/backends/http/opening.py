@@ -16,8 +16,8 @@ from ...errors import InvalidValueError, StoreError, StorePermissionError
 from ...store.diagnosis import diagnosed_by
 from ...store.registry import Backend, StoreURL
 from ...store.wire import PATH, ServedStore
-from ..calls import number, seconds
-from .client import Connecting, HttpClient
+from ..calls import bounded_number, seconds
+from .client import ConnectionOptions, HttpClient
 from .on_failure import EmptyOnFailure
 from .store import HttpStore
 
@@ -52,14 +52,14 @@ async def open_store(url: StoreURL) -> HttpStore:
     return (EmptyOnFailure if empty else HttpStore)(client, served)
 
 
-def connection(url: StoreURL) -> tuple[Connecting, bool]:
+def connection(url: StoreURL) -> tuple[ConnectionOptions, bool]:
     """Return how to connect, and whether failures are answered as by an empty store."""
     secure = url.scheme == "https"
     given: dict[str, Any] = url.take(
         timeout=seconds,
         connect_timeout=seconds,
-        max_connections=number(1, 10_000),
-        breaker=number(0, 1_000_000),
+        max_connections=bounded_number(1, 10_000),
+        breaker=bounded_number(0, 1_000_000),
         on_failure={"error": False, "empty": True}.__getitem__,
         api_key_env=str,
         **({"ssl_ca_certs": str} if secure else {}),
@@ -74,7 +74,7 @@ def connection(url: StoreURL) -> tuple[Connecting, bool]:
         if not secure and url.split.hostname not in LOOPBACK:
             log.warning("%s: the API key is sent without encryption: use https://", url)
     host = url.split.netloc.rpartition("@")[2]
-    connecting = Connecting(
+    connecting = ConnectionOptions(
         url=str(url),
         address=f"{url.scheme}://{host}{url.split.path.rstrip('/')}",
         headers=headers,

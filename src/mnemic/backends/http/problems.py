@@ -22,7 +22,7 @@ from ...errors import (
 from ...store.wire import problem_name
 
 
-class Problem(Struct, frozen=True):
+class ServerProblem(Struct, frozen=True):
     """A problem+json of a server."""
 
     type: str
@@ -37,7 +37,7 @@ class Problem(Struct, frozen=True):
     unsure: bool = False
 
 
-_decode = json.Decoder(Problem).decode
+_decode = json.Decoder(ServerProblem).decode
 
 _BY_NAME: dict[str, type[MnemicError]] = {
     problem_name(kind): kind for kind in (getattr(errors, name) for name in errors.__all__)
@@ -69,7 +69,7 @@ def error_of(url: str, status: int, location: str | None, content: bytes) -> Mne
     try:
         problem = _decode(content)
     except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError):
-        problem = Problem("")
+        problem = ServerProblem("")
     name = problem.type.rpartition("#")[2]
     if (kind := _BY_NAME.get(name)) is not None:
         detail = problem.detail or problem.title
@@ -82,7 +82,7 @@ def error_of(url: str, status: int, location: str | None, content: bytes) -> Mne
     return error
 
 
-def _raised(kind: type[MnemicError], message: str, problem: Problem) -> MnemicError:
+def _raised(kind: type[MnemicError], message: str, problem: ServerProblem) -> MnemicError:
     if kind is SettingsChangedError:
         return SettingsChangedError(message, settings=problem.settings)
     if kind is ConflictError:

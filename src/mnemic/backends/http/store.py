@@ -30,7 +30,7 @@ from ...store.query import (
     Write,
     place_of,
 )
-from ...store.wire import CLOCK_HEADER, PATH, Found, HistoryBegin, Outcomes, Records, Refs, ServedStore, to_wire
+from ...store.wire import CLOCK_HEADER, PATH, HistoryBegin, Matches, Outcomes, Records, Refs, ServedStore, to_wire
 from ...telemetry.calls import UNKNOWN, Origin
 from .client import HttpClient
 
@@ -44,7 +44,7 @@ _records = json.Decoder(Records).decode
 _outcomes = json.Decoder(Outcomes).decode
 _page = json.Decoder(Page[Record]).decode
 _streams = json.Decoder(Page[Stream]).decode
-_found = json.Decoder(Found).decode
+_found = json.Decoder(Matches).decode
 _metrics = json.Decoder(Metrics).decode
 _begin = json.Decoder(HistoryBegin).decode
 _scrubbed = json.Decoder(Scrubbed).decode

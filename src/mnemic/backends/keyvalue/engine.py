@@ -29,7 +29,7 @@ class RecordRange(Struct, frozen=True):
 
     def includes(self, seq: int) -> bool:
         """Return whether a seq comes after the start."""
-        return beyond(seq, self.after, reverse=self.reverse)
+        return comes_after(seq, self.after, reverse=self.reverse)
 
 
 class StreamRange(Struct, frozen=True):
@@ -45,7 +45,7 @@ class StreamRange(Struct, frozen=True):
 
     def includes(self, name: StreamName) -> bool:
         """Return whether a stream is requested, and comes after the start."""
-        return beyond(name, self.after, reverse=self.reverse) and in_reach(
+        return comes_after(name, self.after, reverse=self.reverse) and in_reach(
             known_scope(name[0]), name[1], known_scope(self.scope), self.kinds, self.below
         )
 
@@ -53,7 +53,7 @@ class StreamRange(Struct, frozen=True):
 Place = TypeVar("Place", int, str, StreamName)
 
 
-def beyond(place: Place, start: Place | None, *, reverse: bool) -> bool:
+def comes_after(place: Place, start: Place | None, *, reverse: bool) -> bool:
     """Return whether a place comes after another one in this order."""
     return start is None or (place < start if reverse else place > start)
 
@@ -65,8 +65,8 @@ class Engine(Protocol):
     """URL without a password, for error messages."""
     capabilities: frozenset[Capability]
 
-    def lane(self, scope: str) -> str:
-        """Return the lane of a scope's writes: those of one lane are committed together."""
+    def commit_group(self, scope: str) -> str:
+        """Return the group of a scope's writes: those of one group are committed together."""
         ...
 
     async def load(self, needs: Needs) -> Loaded:
@@ -74,7 +74,7 @@ class Engine(Protocol):
         ...
 
     async def commit(self, changes: Sequence[StreamChange], moment: int) -> bool:
-        """Apply all changes, of streams of one lane, durably and at once.
+        """Apply all changes, of streams of one group, durably and at once.
 
         Change nothing and return False if a stream has another revision than `before`, or has one of the `absent`
         keys, also if the change `only_checks`. Records that a cleared stream loses are listed in `removed`.

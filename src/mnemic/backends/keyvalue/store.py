@@ -16,11 +16,11 @@ from ...checks import to_microseconds
 from ...errors import ClosedError, ConflictError, StoreBusyError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, Ref, ScopePath, Stream, StreamName, now
-from ...store.matching import Position, from_cursor, in_reach, of_kinds, page_of, seen
+from ...store.matching import Position, from_cursor, in_reach, is_included, of_kinds, page_of
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Destroying, Page, Scrubbed, Scrubbing
 from ...store.query import Condition, Expect, Outcome, Put, Scan, StreamScan, Write
-from ...store.retry import once_ref, retried, write_once
+from ...store.retry import once_ref, retry_conflicts, write_once
 from ...store.stream_state import Loaded, Needs, NeedsMoreError, StreamChange, StreamState
 from ..calls import GRACE
 from ..write_queue import WriteQueue, scope_of
@@ -35,9 +35,9 @@ MOST_STREAMS = 500
 
 
 class KeyValueStore(ForkAware):
-    def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.clock: Callable[[], datetime] = clock
+        self.clock: Callable[[], datetime] = now
         self._queue = self._new_queue()
         self._closed = False
         notify_on_fork(self)
@@ -137,7 +137,7 @@ class KeyValueStore(ForkAware):
 
     def _new_queue(self) -> WriteQueue:
         engine = self._engine
-        return WriteQueue(Committer(engine, self._moment).commit, lambda write: engine.lane(scope_of(write)))
+        return WriteQueue(Committer(engine, self._moment).commit, lambda write: engine.commit_group(scope_of(write)))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -171,7 +171,7 @@ class KeyValueStore(ForkAware):
         """Yield the records of a scan in one stream, whose state may be known already."""
         now = self.clock()
         async for record in self._candidates(scan, name, after, state):
-            if scan.lacking not in record.derived and seen(record, scan, now):
+            if scan.lacking not in record.derived and is_included(record, scan, now):
                 yield record if scan.bodies else replace(record, text=None, data=None)
 
     async def _candidates(
@@ -305,7 +305,7 @@ class Committer:
             return plan.results
 
         try:
-            return await retried(attempt, self._engine.url)
+            return await retry_conflicts(attempt, self._engine.url)
         except ConflictError as error:
             raise StoreBusyError(str(error)) from error
 

@@ -21,6 +21,7 @@ from psycopg.waiting import Ready, Wait
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ...errors import StoreBusyError
+from ...store.registry import closed_on_error
 from ..calls import GRACE, Calls
 from ..sql.statements import Parameters, Prepared
 from .errors import STALE, explain, state_of
@@ -28,7 +29,7 @@ from .row_security import RowSecurity
 from .statements import prepared
 
 if TYPE_CHECKING:
-    from .opening import Options
+    from .opening import PostgresOptions
 
 Result = TypeVar("Result")
 Query = tuple[Prepared, Parameters]
@@ -70,7 +71,7 @@ class ConnectFailure(NamedTuple):
     error: psycopg.Error
 
 
-class Connection(psycopg.AsyncConnection[Any]):
+class PostgresConnection(psycopg.AsyncConnection[Any]):
     """A connection that sends statements together.
 
     psycopg's own pipelines wait for the socket after each statement, which takes three times as long
@@ -229,14 +230,14 @@ class Connection(psycopg.AsyncConnection[Any]):
 class Pool:
     """psycopg's connection pool on one event loop; reports at once that the server cannot be reached."""
 
-    def __init__(self, options: Options, row_security: RowSecurity) -> None:
+    def __init__(self, options: PostgresOptions, row_security: RowSecurity) -> None:
         self._options = options
         self._row_security = row_security
         self._in_use = 0
         self._waiting: dict[asyncio.Task[Any], ConnectFailure | None] = {}
         """Tasks that wait for a connection, and why they were interrupted."""
         self._pool = AsyncConnectionPool(
-            connection_class=Connection,
+            connection_class=PostgresConnection,
             kwargs={
                 "autocommit": True,
                 "prepare_threshold": 1 if options.prepare else None,
@@ -255,17 +256,14 @@ class Pool:
 
     async def open(self) -> Pool:
         """Connect; raises the driver's errors."""
-        try:
+        async with closed_on_error(self):
             await self._unless_refused(lambda: self._pool.open(wait=True, timeout=self._pool.timeout))
-        except BaseException:
-            await self.close()
-            raise
         return self
 
     async def close(self) -> None:
         await self._pool.close(timeout=GRACE)
 
-    async def use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    async def use(self, work: Callable[[PostgresConnection], Awaitable[Result]]) -> Result:
         """Run `work` with a connection, and roll back a transaction that it has not committed.
 
         Raises the driver's errors, LostConnectionError if the connection broke meanwhile, and StoreBusyError.
@@ -296,7 +294,7 @@ class Pool:
             self._in_use -= 1
             await self._pool.putconn(connection)
 
-    async def _take(self) -> Connection:
+    async def _take(self) -> PostgresConnection:
         # Better now than after sending a write, whose outcome would be unknown.
         while not (connection := await self._pool.getconn()).is_alive():
             await connection.close()
@@ -342,7 +340,7 @@ class Pool:
 class PostgresClient:
     """Calls of a PostgreSQL server; maps the driver's errors."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PostgresOptions) -> None:
         self.options = options
         self.row_security: RowSecurity = RowSecurity()
         self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
@@ -361,7 +359,7 @@ class PostgresClient:
         return await self._calls.run(mapped, changes=changes, deadline=deadline)
 
     async def use(
-        self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1, deadline: bool = True
+        self, work: Callable[[PostgresConnection], Awaitable[Result]], *, tries: int = 1, deadline: bool = True
     ) -> Result:
         """Run `work`, which changes no records, with a connection, again with another one if it was lost."""
 

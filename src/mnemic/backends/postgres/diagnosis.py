@@ -15,7 +15,7 @@ from ..sql.diagnosis import TABLES, check_schema
 from ..sql.schema import VERSION_TABLE
 from . import row_security
 from .errors import explain
-from .opening import Options, new_store
+from .opening import PostgresOptions, new_store
 
 INDEXES = {
     "mnemic_streams_scope_kind": "ALTER TABLE mnemic_streams "
@@ -34,7 +34,7 @@ _OURS = "relname LIKE 'mnemic\\_%%' AND relnamespace = (SELECT relnamespace FROM
 
 async def diagnose(url: StoreURL) -> Diagnosis:
     """Return the diagnosis of a database; raises a StoreError if the server does not answer."""
-    options = Options.of(url)
+    options = PostgresOptions.of(url)
     found = Diagnosis()
 
     def work() -> bool:

@@ -15,9 +15,9 @@ from psycopg.conninfo import conninfo_to_dict
 from ...errors import InvalidValueError
 from ...event_loop import off_loop
 from ...store.diagnosis import diagnosed_by
-from ...store.registry import Backend, StoreURL
-from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
-from ..sql.migrate import NEWEST, PARTITIONS, Engine, migrate
+from ...store.registry import Backend, StoreURL, closed_on_error
+from ..calls import LARGE, TIMEOUT, bounded_number, recall_size, seconds
+from ..sql.migrate import NEWEST, PARTITIONS, MigrationTarget, migrate
 from ..sql.schema import COLUMNS, HEAD, VERSION_TABLE
 from .errors import explain
 from .row_security import WHOLE, protect_all
@@ -32,7 +32,7 @@ MIGRATION_LOCK = 0x6D6E656D6963
 """Advisory lock of migrations: "mnemic" as a number."""
 
 
-class Options(Struct, frozen=True):
+class PostgresOptions(Struct, frozen=True):
     url: str
     """The URL, without its password."""
     parameters: dict[str, Any]
@@ -54,7 +54,7 @@ class Options(Struct, frozen=True):
         return f"Options({self.url!r})"
 
     @classmethod
-    def of(cls, url: StoreURL) -> Options:
+    def of(cls, url: StoreURL) -> PostgresOptions:
         """Parse a URL; raises InvalidValueError for a bad option."""
         shown = str(url)
         if secret := next((name for name in url.options if name in ("password", "sslpassword")), None):
@@ -111,20 +111,20 @@ def _schema_name(text: str) -> str:
 
 _PARSERS: dict[str, Callable[[str], object]] = {
     "schema": _schema_name,
-    "pool_min": number(0, 1000),
-    "pool_max": number(1, 1000),
+    "pool_min": bounded_number(0, 1000),
+    "pool_max": bounded_number(1, 1000),
     "timeout": seconds,
     "statement_timeout": seconds,
     "lock_timeout": seconds,
     "prepare": lambda text: {"on": True, "off": False}[text],
-    "partitions": number(0, 1000),
+    "partitions": bounded_number(0, 1000),
     "recall": recall_size,
     "row_security": lambda text: {"on": True}[text],
 }
 """Mnemic's own options, and their parsers."""
 
 
-def migrate_database(options: Options, target: str = HEAD) -> None:
+def migrate_database(options: PostgresOptions, target: str = HEAD) -> None:
     """Migrate the database to a revision, under an advisory lock, on a connection of its own."""
     begin = [f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", f"SELECT set_config('mnemic.scope', '{WHOLE}', true)"]
     if name := options.schema:
@@ -132,7 +132,7 @@ def migrate_database(options: Options, target: str = HEAD) -> None:
         create = f'CREATE SCHEMA "{name}"'
         begin.append(f"DO $$ BEGIN IF to_regnamespace('\"{name}\"') IS NULL THEN {create}; END IF; END $$")
     names = ", ".join(f"'{table}'" for table in (*COLUMNS, VERSION_TABLE))
-    engine = Engine(
+    engine = MigrationTarget(
         "postgresql+psycopg://",
         f"SELECT name FROM unnest(ARRAY[{names}]) AS name WHERE to_regclass(name) IS NOT NULL",
         begin,
@@ -145,7 +145,7 @@ def migrate_database(options: Options, target: str = HEAD) -> None:
         raise explain(error, options.url) from error
 
 
-def protect_database(options: Options) -> None:
+def protect_database(options: PostgresOptions) -> None:
     """Give all tables their policies, under the lock of migrations, on a connection of its own."""
     try:
         with psycopg.connect(**options.parameters) as raw:
@@ -158,26 +158,23 @@ def protect_database(options: Options) -> None:
 _statements = cache(PostgresStatements)
 
 
-def new_store(options: Options) -> PostgresStore:
+def new_store(options: PostgresOptions) -> PostgresStore:
     """Return a store that is not migrated and does not use the database's own index."""
     return PostgresStore(options, _statements())
 
 
 async def open_postgres(url: StoreURL) -> PostgresStore:
-    options = Options.of(url)
+    options = PostgresOptions.of(url)
     store = new_store(options)
-    try:
+    async with closed_on_error(store):
         if await store.revision() != HEAD:
             await off_loop(lambda: migrate_database(options))
         await _protect(store, options)
         await store.find_vector_index()
-    except BaseException:
-        await store.close()
-        raise
     return store
 
 
-async def _protect(store: PostgresStore, options: Options) -> None:
+async def _protect(store: PostgresStore, options: PostgresOptions) -> None:
     if not await store.find_row_security() and options.row_security:
         await off_loop(lambda: protect_database(options))
         await store.find_row_security()
@@ -188,7 +185,7 @@ async def prepare(url: StoreURL) -> str:
 
     If the URL asks for policies, they are created, also as a role that bypasses them.
     """
-    options = Options.of(url)
+    options = PostgresOptions.of(url)
     await off_loop(lambda: migrate_database(options))
     if options.row_security:
         await off_loop(lambda: protect_database(options))
@@ -201,7 +198,7 @@ async def prepare(url: StoreURL) -> str:
 
 
 async def _exists(url: StoreURL) -> bool:
-    store = new_store(Options.of(url))
+    store = new_store(PostgresOptions.of(url))
     try:
         return await store.revision() is not None
     finally:

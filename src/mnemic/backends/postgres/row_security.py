@@ -16,7 +16,7 @@ from ..sql.statements import Prepared
 from .statements import prepared
 
 if TYPE_CHECKING:
-    from .opening import Options
+    from .opening import PostgresOptions
 
 POLICY = "mnemic_scope"
 WHOLE = "/"
@@ -51,7 +51,7 @@ class RowSecurity:
 
     in_force: bool = False
 
-    def learn(self, options: Options, there: bool, applies: bool, role: str) -> bool:
+    def learn(self, options: PostgresOptions, there: bool, applies: bool, role: str) -> bool:
         """Take what `find` selects; return whether the database has policies.
 
         Raises StorePermissionError if they were asked for in the URL and do not apply to the role.

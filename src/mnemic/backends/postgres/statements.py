@@ -11,7 +11,7 @@ from msgspec import json
 from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
 from ..sql.schema import COLUMNS, DERIVED, LABELS, RECORD_STATE_COLUMNS, RECORDS, STREAM_COLUMNS, VERSION_TABLE
-from ..sql.statements import EQUAL, Flavor, Prepared, Statements, compared
+from ..sql.statements import EQUAL, Prepared, SqlDialect, Statements, compared
 
 _encode = json.Encoder().encode
 
@@ -46,7 +46,7 @@ def _test_json(group: str, n: int, op: Operator, kind: str, places: list[int]) -
     return test
 
 
-FLAVOR = Flavor("$", _test_json, _json_value, plans=True)
+FLAVOR = SqlDialect("$", _test_json, _json_value, plans=True)
 
 _IS_LIVE = "({0}.expires IS NULL OR {0}.expires > :now)"
 _RECORD_STATES = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +16,7 @@ from msgspec import UNSET, Struct
 from ...checks import from_microseconds
 from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...event_loop import off_loop
-from ...records import Record, Ref, ScopePath, StreamName, now
+from ...records import Record, Ref, ScopePath, StreamName
 from ...store.codec import from_columns
 from ...store.confinement import confinement
 from ...store.planning import Plan, needs_of, plan_writes
@@ -26,7 +25,7 @@ from ...store.query import Expect, Limit, Outcome, Put, Write
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange
 from ...telemetry.calls import count
-from ..sql.reading import Connection as Reads
+from ..sql.reading import ReadConnection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
 from ..sql.schema import (
@@ -43,13 +42,13 @@ from ..sql.schema import (
 from ..write_queue import Result as WriteResult
 from ..write_queue import WriteQueue, scope_of
 from . import row_security
-from .client import Connection, LostConnectionError, Pool, PostgresClient, Query
+from .client import LostConnectionError, Pool, PostgresClient, PostgresConnection, Query
 from .errors import RETRYABLE, explain, state_of
-from .nearest import PostgresIndex
 from .statements import PostgresStatements
+from .vector_index import PostgresIndex
 
 if TYPE_CHECKING:
-    from .opening import Options
+    from .opening import PostgresOptions
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -58,7 +57,7 @@ log: logging.Logger = logging.getLogger("mnemic.store")
 
 COPY_FROM = 50
 """Number of new rows from which COPY is used instead of INSERT."""
-LANES = 8
+COMMIT_GROUPS = 8
 """Maximum number of concurrent transactions."""
 ATTEMPTS = 10
 """Maximum number of attempts on conflicts."""
@@ -72,18 +71,18 @@ class PostgresStore(SqlReads):
     _sql: PostgresStatements
     index: PostgresIndex
 
-    def __init__(self, options: Options, statements: PostgresStatements, clock: Callable[[], datetime] = now) -> None:
-        super().__init__(statements, clock)
+    def __init__(self, options: PostgresOptions, statements: PostgresStatements) -> None:
+        super().__init__(statements)
         self._options = options
         self._client = PostgresClient(options)
-        self._queue = WriteQueue(self._commit, self._lane)
+        self._queue = WriteQueue(self._commit, self._commit_group)
         self._planned: dict[StreamName, None] = {}
         """Streams whose last append replaced or evicted a record, as the next one will."""
 
-    def _lane(self, write: Write) -> Hashable:
-        lane = hash(scope_of(write)) % LANES
-        # A lane's task runs in the context of its first writer: all of them must be confined to the same scope.
-        return (lane, confinement().path) if self._client.row_security.in_force else lane
+    def _commit_group(self, write: Write) -> Hashable:
+        group = hash(scope_of(write)) % COMMIT_GROUPS
+        # A group's task runs in the context of its first writer: all of them must be confined to the same scope.
+        return (group, confinement().path) if self._client.row_security.in_force else group
 
     async def write(self, write: Write) -> list[Outcome]:
         return await write_once(self, write, self._queue.write)
@@ -147,7 +146,7 @@ class PostgresStore(SqlReads):
         )
         return done
 
-    async def _rewrite_tables(self, connection: Connection) -> dict[str, bool]:
+    async def _rewrite_tables(self, connection: PostgresConnection) -> dict[str, bool]:
         """Rewrite each table without its dead rows; return whether the server did, which skips those of others."""
         await connection.execute("SET statement_timeout = 0")
         try:
@@ -239,7 +238,7 @@ class PostgresStore(SqlReads):
         return [next(results) if again and write.id is not None else uncertain for write in writes]
 
     async def _attempt(
-        self, writes: Sequence[Write], append: Append | None, connection: Connection
+        self, writes: Sequence[Write], append: Append | None, connection: PostgresConnection
     ) -> list[WriteResult]:
         sql = self._sql
         if append is not None and append.stream not in self._planned:
@@ -278,7 +277,7 @@ class LostRaceError(Exception):
 
 
 async def load(
-    connection: Connection, sql: PostgresStatements, needs: Needs, first: Sequence[Query] = ()
+    connection: PostgresConnection, sql: PostgresStatements, needs: Needs, first: Sequence[Query] = ()
 ) -> LoadedRows:
     """Run the queries of `first`, lock the streams, ordered by name so that writers do not deadlock, and load."""
     kinds: dict[str, list[str]] = {}
@@ -306,7 +305,7 @@ async def load(
 
 
 async def apply(
-    connection: Connection, sql: PostgresStatements, changes: Sequence[StreamChange], ids: dict[StreamName, int]
+    connection: PostgresConnection, sql: PostgresStatements, changes: Sequence[StreamChange], ids: dict[StreamName, int]
 ) -> None:
     """Write changes and commit; raises LostRaceError if another writer has created a stream that was absent."""
     removals: list[Query] = [(sql.remove_stream, {"id": ids[change.name]}) for change in changes if change.dropped]
@@ -429,7 +428,7 @@ class Append(Struct, frozen=True):
     def stream(self) -> StreamName:
         return self.put.record.scope.path, self.put.record.kind
 
-    async def run(self, connection: Connection, sql: PostgresStatements, moment: int) -> list[Outcome] | None:
+    async def run(self, connection: PostgresConnection, sql: PostgresStatements, moment: int) -> list[Outcome] | None:
         """Append in one round trip; return None, with nothing done, if the write turns out to be more."""
         record, expect, limit = self.put.record, self.expect, self.limit
         values = to_row(record, 0) | {

@@ -43,7 +43,7 @@ class NotSentError(exceptions.ConnectionError):
     """The connection failed before the command was sent, so it was certainly not run."""
 
 
-class Connection(driver.Connection):
+class RedisConnection(driver.Connection):
     """A connection that reconnects if the server has closed it, and tells whether a command was sent."""
 
     async def connect_check_health(self, check_health: bool = True, retry_socket_connect: bool = True) -> None:
@@ -79,7 +79,7 @@ class Connection(driver.Connection):
         await super().send_packed_command(command, check_health=False)
 
 
-class SecureConnection(Connection, driver.SSLConnection):
+class SecureRedisConnection(RedisConnection, driver.SSLConnection):
     """The same over TLS."""
 
 
@@ -219,7 +219,6 @@ _BY_TEXT: tuple[tuple[str, type[StoreError], str], ...] = (
     ("WRONGTYPE", UnreadableStoreError, "the keys with this prefix are not Mnemic's; choose another prefix"),
     ("BUSY", StoreBusyError, "the server is busy with another client's script"),
     ("max number of clients", StoreBusyError, "the server has too many clients"),
-    ("Cluster mode is not enabled", UnreadableStoreError, "this is not a cluster: use redis:// instead"),
     ("cluster support disabled", UnreadableStoreError, "this is not a cluster: use redis:// instead"),
     ("compiling script", UnreadableStoreError, "the server is too old: Redis 7.0 or newer, or Valkey, is needed"),
     (
@@ -255,9 +254,9 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
 
 def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError:
     """Return the Mnemic error for a driver error; `lost` means that a write may or may not have run."""
-    cause = error.__cause__
-    if isinstance(error, NotSentError | exceptions.RedisClusterException) and isinstance(cause, Exception):
-        return explain(url, cause, lost=lost)  # these say that something failed, but not why
+    cause = _driver_cause(error)
+    if cause is not None:
+        return explain(url, cause, lost=lost)
     message = " ".join(str(error).split())
     kind, hint = _meaning(error)
     if lost:
@@ -265,12 +264,25 @@ def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError
     return kind(f"{url}: {hint} ({message[:300]})" if message else f"{url}: {hint}", unsure=lost)
 
 
+def _driver_cause(error: BaseException) -> Exception | None:
+    """Return why something failed, for errors that only say that it failed.
+
+    Any error that a node answers to the first question of a client of a cluster, be it that it still loads its data
+    or that the user lacks the right, is told by the driver as "Cluster mode is not enabled", without a cause.
+    """
+    if not isinstance(error, NotSentError | exceptions.RedisClusterException):
+        return None
+    if isinstance(error.__cause__, Exception):
+        return error.__cause__
+    return error.__context__ if isinstance(error.__context__, exceptions.RedisError) else None
+
+
 def is_refused(error: BaseException) -> bool:
     """Return whether a command was certainly not run, so that it can be retried."""
-    cause = error.__cause__
-    if isinstance(error, exceptions.RedisClusterException) and isinstance(cause, Exception):
-        return is_refused(cause) or is_broken(cause)  # no node could even tell which node to ask
-    return isinstance(error, _REFUSALS)
+    if isinstance(error, _REFUSALS):
+        return True
+    cause = _driver_cause(error)
+    return cause is not None and (is_refused(cause) or is_broken(cause))  # no node could tell which node to ask
 
 
 def is_broken(error: BaseException) -> bool:

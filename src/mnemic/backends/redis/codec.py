@@ -47,7 +47,7 @@ class StreamKeys(NamedTuple):
     """Set: names of all derived values that the stream has had."""
 
 
-class Keys:
+class RedisKeys:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.format: bytes = self.internal("/", ":format")

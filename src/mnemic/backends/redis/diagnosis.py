@@ -7,11 +7,11 @@ from typing import Any
 from ...checks import shown
 from ...errors import StoreError
 from ...store.diagnosis import Diagnosis
-from ...store.registry import StoreURL
+from ...store.registry import StoreURL, closed_on_error
 from .client import RedisClient
-from .nearest import RedisStore
 from .opening import FORMAT, connect
 from .store import RedisEngine
+from .vector_index import RedisStore
 
 NEARLY_FULL = 0.9
 """Share of the memory limit from which a server is nearly full."""
@@ -21,7 +21,7 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     """Return the diagnosis of a server; raises a StoreError if it does not answer."""
     client, keys, _ = connect(url)
     found = Diagnosis()
-    try:
+    async with closed_on_error(client):
         format = await client.read("GET", keys.format)
         info, save = await _settings(client)
         _check(info, save, found)
@@ -39,9 +39,6 @@ async def diagnose(url: StoreURL) -> Diagnosis:
             found.schema = FORMAT.decode()
             found.store = RedisStore(RedisEngine(client, keys))
             return found
-    except BaseException:
-        await client.close()
-        raise
     await client.close()
     return found
 

@@ -15,12 +15,12 @@ from redis.backoff import NoBackoff
 
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.diagnosis import diagnosed_by
-from ...store.registry import Backend, StoreURL
-from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
-from .client import Connection, RedisClient, SecureConnection, explain
-from .codec import Keys
-from .nearest import RedisStore
+from ...store.registry import Backend, StoreURL, closed_on_error
+from ..calls import LARGE, TIMEOUT, bounded_number, recall_size, seconds
+from .client import RedisClient, RedisConnection, SecureRedisConnection, explain
+from .codec import RedisKeys
 from .store import RedisEngine
+from .vector_index import RedisStore
 
 FORMAT = b"1"
 """Version of the key format; other versions cannot be read."""
@@ -32,27 +32,24 @@ async def open_store(url: StoreURL) -> RedisStore:
     """Connect and return the store; raises InvalidValueError, or a StoreError."""
     client, keys, large = connect(url)
     store = RedisStore(RedisEngine(client, keys))
-    try:
+    async with closed_on_error(client):
         await _check_format(client, keys)
         await store.find_index(large)
-    except BaseException:
-        await client.close()
-        raise
     return store
 
 
-def connect(url: StoreURL) -> tuple[RedisClient, Keys, int]:
+def connect(url: StoreURL) -> tuple[RedisClient, RedisKeys, int]:
     """Return a client, the keys, and the size from which a scope is searched by the server."""
     secure = url.scheme.startswith("rediss")
     given: dict[str, Any] = url.take(
         prefix=_prefix,
         timeout=seconds,
         connect_timeout=seconds,
-        max_connections=number(1, 10_000),
+        max_connections=bounded_number(1, 10_000),
         recall=recall_size,
         **(_SSL if secure else {}),
     )
-    keys = Keys(given.pop("prefix", "mnemic"))
+    keys = RedisKeys(given.pop("prefix", "mnemic"))
     connections = given.pop("max_connections", 50)
     large = given.pop("recall", LARGE)
     timeout = given.pop("timeout", TIMEOUT)
@@ -68,7 +65,7 @@ def connect(url: StoreURL) -> tuple[RedisClient, Keys, int]:
         "retry": Retry(NoBackoff(), 0),
         **given,
     }
-    connection_class = SecureConnection if secure else Connection
+    connection_class = SecureRedisConnection if secure else RedisConnection
 
     def new_client() -> Redis | RedisCluster:
         try:
@@ -81,7 +78,7 @@ def connect(url: StoreURL) -> tuple[RedisClient, Keys, int]:
     return RedisClient(str(url), new_client, connections, timeout), keys, large
 
 
-def _single(url: StoreURL, connection_class: type[Connection], settings: dict[str, Any]) -> Redis:
+def _single(url: StoreURL, connection_class: type[RedisConnection], settings: dict[str, Any]) -> Redis:
     ((host, port),) = _hosts(url, most=1)
     path = url.split.path.strip("/")
     if not (path.isdecimal() or not path):
@@ -90,12 +87,12 @@ def _single(url: StoreURL, connection_class: type[Connection], settings: dict[st
     return Redis.from_pool(pool)
 
 
-def _cluster(url: StoreURL, connection_class: type[Connection], settings: dict[str, Any]) -> RedisCluster:
+def _cluster(url: StoreURL, connection_class: type[RedisConnection], settings: dict[str, Any]) -> RedisCluster:
     if url.split.path.strip("/") not in ("", "0"):
         raise InvalidValueError(f"{url} names a database, but a cluster has only one")
     client = RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(url)],
-        ssl=issubclass(connection_class, SecureConnection),
+        ssl=issubclass(connection_class, SecureRedisConnection),
         require_full_coverage=False,
         # Reloading the whole map would interrupt concurrent calls.
         reinitialize_steps=0,
@@ -119,7 +116,7 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
     return hosts
 
 
-async def _check_format(client: RedisClient, keys: Keys) -> None:
+async def _check_format(client: RedisClient, keys: RedisKeys) -> None:
     """Check that the store's format is readable, and record it in an empty one."""
     found = await client.read("GET", keys.format)
     if found is None:

@@ -23,7 +23,7 @@ from ...store.protocol import Capability, Scrubbed, Unreached
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Command, RedisClient, evalsha
-from .codec import PARTS, READ, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
+from .codec import PARTS, READ, RedisKeys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
 
 UNLISTED_FOR = 3600_000
 """How long a removal from the list is remembered, in milliseconds: longer than a write takes."""
@@ -36,13 +36,13 @@ class RedisEngine:
 
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
 
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, keys: RedisKeys) -> None:
         self.url: str = client.url
         self.client = client
         self.keys = keys
         self.list: StreamList = StreamList(client, keys)
 
-    def lane(self, scope: str) -> str:
+    def commit_group(self, scope: str) -> str:
         return scope if self.client.cluster else ""
 
     async def load(self, needs: Needs) -> Loaded:
@@ -183,7 +183,7 @@ class RedisEngine:
 class StreamList:
     """Names of all streams, in the order of scope and kind."""
 
-    def __init__(self, client: RedisClient, keys: Keys) -> None:
+    def __init__(self, client: RedisClient, keys: RedisKeys) -> None:
         self._client = client
         self._keys = keys
 

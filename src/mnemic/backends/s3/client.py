@@ -28,12 +28,12 @@ _checked: dict[tuple[str, str], bool] = {}
 Value = TypeVar("Value")
 
 
-class Found(Struct, frozen=True):
+class StoredObject(Struct, frozen=True):
     data: bytes
     etag: str
 
 
-class Listed(Struct, frozen=True):
+class ListedObject(Struct, frozen=True):
     key: str
     etag: str
     modified: datetime
@@ -53,13 +53,13 @@ class Bucket:
         """Whether the endpoint supports them, as Amazon S3 has since 2025."""
         self._place = (str(requests.meta.endpoint_url), name)
 
-    async def get(self, key: str, *, unless: str | None = None) -> Found | None:
+    async def get(self, key: str, *, unless: str | None = None) -> StoredObject | None:
         """Return an object; None if it does not exist. Raises UnchangedError if its ETag is `unless`."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
         answer = await self.send("get_object", accept=(304, 404), Key=key, **condition)
         if answer == 304:
             raise UnchangedError
-        return None if answer == 404 else Found(answer["Body"], str(answer["ETag"]))
+        return None if answer == 404 else StoredObject(answer["Body"], str(answer["ETag"]))
 
     async def put_unique(self, key: str, data: bytes) -> None:
         """Put an object whose key nobody else uses."""
@@ -80,14 +80,14 @@ class Bucket:
         condition = {} if only is None else {"IfMatch": only}
         return await self.send("delete_object", accept=_FAILED_CONDITION, Key=key, **condition) not in _FAILED_CONDITION
 
-    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
+    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[ListedObject, None]:
         """Yield all objects whose keys start with `prefix`, in order, after one."""
         more: dict[str, Any] = {"StartAfter": start} if (start := _in_xml(after)) else {}
         while True:
             page = await self.send("list_objects_v2", Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
                 if item["Key"].startswith(prefix) and item["Key"] > after:
-                    yield Listed(item["Key"], item["ETag"], item["LastModified"], item["Size"])
+                    yield ListedObject(item["Key"], item["ETag"], item["LastModified"], item["Size"])
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

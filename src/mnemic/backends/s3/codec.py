@@ -40,7 +40,7 @@ Content = TypeVar("Content", "Manifest", "SegmentRecords")
 pack: Callable[[Any], bytes] = msgpack.Encoder().encode
 
 
-class Keys:
+class ObjectKeys:
     """Keys of a store's objects; those of manifests sort like their scopes."""
 
     def __init__(self, prefix: str) -> None:

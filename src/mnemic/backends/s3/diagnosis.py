@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import StoreError, StorePermissionError
 from ...store.diagnosis import Diagnosis
-from ...store.registry import StoreURL
+from ...store.registry import StoreURL, closed_on_error
 from ..keyvalue.store import KeyValueStore
 from .client import NEVER, Bucket
 from .store import MARK, S3Engine, open_bucket
@@ -17,7 +17,7 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     """Return the diagnosis of a prefix; raises a StoreError if the service does not answer."""
     bucket, keys = await open_bucket(url)
     found = Diagnosis(engine="S3")
-    try:
+    async with closed_on_error(bucket):
         exists = await _check(bucket, keys.marker, url, found)
         size = count = 0
         for prefix in (keys.manifests, keys.segments):
@@ -26,9 +26,6 @@ async def diagnose(url: StoreURL) -> Diagnosis:
                 if count >= COUNTED:
                     break
         found.facts |= {"bytes": size, "objects": count, "counted_all": count < COUNTED}
-    except BaseException:
-        await bucket.close()
-        raise
     if exists:
         found.store = KeyValueStore(S3Engine(bucket, keys))
     else:

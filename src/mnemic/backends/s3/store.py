@@ -17,17 +17,17 @@ from ...records import Record, ScopePath, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Capability, Scrubbed, Unreached
-from ...store.registry import Backend, StoreURL
+from ...store.registry import Backend, StoreURL, closed_on_error
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 from .. import aws
 from ..calls import mark_errors
-from ..keyvalue.engine import RecordRange, StreamRange, beyond
+from ..keyvalue.engine import RecordRange, StreamRange, comes_after
 from ..keyvalue.store import KeyValueStore
-from .client import Bucket, Cache, Listed, UnchangedError
+from .client import Bucket, Cache, ListedObject, UnchangedError
 from .codec import (
     MAX_PREFIX,
-    Keys,
     Manifest,
+    ObjectKeys,
     Segment,
     SegmentRecords,
     StoredRecord,
@@ -61,14 +61,14 @@ class _MissingError(Exception):
 class S3Engine:
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
 
-    def __init__(self, bucket: Bucket, keys: Keys) -> None:
+    def __init__(self, bucket: Bucket, keys: ObjectKeys) -> None:
         self.url: str = bucket.url
         self._bucket = bucket
         self._keys = keys
         self._manifests: Cache[Manifest] = Cache(CACHE_SIZE)
         self._segments: Cache[SegmentRecords] = Cache(CACHE_SIZE)
 
-    def lane(self, scope: str) -> str:
+    def commit_group(self, scope: str) -> str:
         return scope
 
     async def load(self, needs: Needs) -> Loaded:
@@ -159,7 +159,7 @@ class S3Engine:
 
     async def _unused(self, prefix: str) -> AsyncGenerator[tuple[str, datetime], None]:
         """Yield the segments with this prefix that no manifest names, and when they were written."""
-        segments: dict[str, list[Listed]] = {}
+        segments: dict[str, list[ListedObject]] = {}
         async for item in self._bucket.list(prefix):
             segments.setdefault(self._keys.manifest_of(item.key), []).append(item)
         for manifest, items in segments.items():
@@ -306,7 +306,7 @@ class S3Engine:
             return True
         return False
 
-    async def _delete_empty(self, item: Listed) -> bool:
+    async def _delete_empty(self, item: ListedObject) -> bool:
         manifest = await self._fetch(item.key, self._manifests.get(item.key))
         if manifest.streams or manifest.etag != item.etag:
             return False
@@ -343,7 +343,7 @@ class S3Engine:
             nearest, farthest = (segment.last, segment.first) if span.reverse else (segment.first, segment.last)
             if not span.includes(farthest):
                 continue
-            if len(found) == span.limit and beyond(nearest, found[-1].seq, reverse=span.reverse):
+            if len(found) == span.limit and comes_after(nearest, found[-1].seq, reverse=span.reverse):
                 break
             (content,) = await self._open([segment], manifest)
             found = sorted([*found, *_next(content.records, span)], key=_seq, reverse=span.reverse)[: span.limit]
@@ -388,7 +388,7 @@ class S3Engine:
                 some.append((item.key, item.etag))
         return found + await self._states(some, reach)
 
-    async def _listed(self, reach: StreamRange, start: str) -> AsyncGenerator[Listed, None]:
+    async def _listed(self, reach: StreamRange, start: str) -> AsyncGenerator[ListedObject, None]:
         """Yield the manifests after `start` that may contain requested streams, in order."""
         async with aclosing(self._bucket.list(self._keys.below(reach.scope), after=start)) as items:
             if not reach.reverse:
@@ -450,15 +450,12 @@ async def collect(url: str, *, older: timedelta = DAY) -> int:
 async def _open_engine(url: StoreURL) -> S3Engine:
     """Open the engine of a prefix, after checking that its endpoint supports conditional puts."""
     bucket, keys = await open_bucket(url)
-    try:
+    async with closed_on_error(bucket):
         await bucket.check(keys.marker, MARK)
-    except BaseException:
-        await bucket.close()
-        raise
     return S3Engine(bucket, keys)
 
 
-async def open_bucket(url: StoreURL) -> tuple[Bucket, Keys]:
+async def open_bucket(url: StoreURL) -> tuple[Bucket, ObjectKeys]:
     """Return the bucket of a URL, which is not checked, and the keys below its prefix."""
     options = url.take(**aws.OPTIONS)
     prefix = unquote(url.split.path).strip("/")
@@ -477,7 +474,7 @@ async def open_bucket(url: StoreURL) -> tuple[Bucket, Keys]:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
-    return Bucket(await aws.Requests.open("s3", url, **settings), name), Keys(prefix)
+    return Bucket(await aws.Requests.open("s3", url, **settings), name), ObjectKeys(prefix)
 
 
 BACKEND = Backend(open=open_s3, diagnose=diagnosed_by(__package__))

@@ -21,7 +21,7 @@ PARTITIONS = "partitions"
 """Alembic configuration attribute with the number of partitions; 0 for none."""
 
 
-class Engine(Struct, frozen=True):
+class MigrationTarget(Struct, frozen=True):
     """Database specifics for migrations."""
 
     name: str
@@ -34,7 +34,7 @@ class Engine(Struct, frozen=True):
     """Attributes for the migration scripts."""
 
 
-def migrate(raw: Any, url: str, engine: Engine, target: str = HEAD) -> None:
+def migrate(raw: Any, url: str, engine: MigrationTarget, target: str = HEAD) -> None:
     """Migrate a database from any revision, or from none, to `target`, atomically, on a connection of its driver.
 
     Raises NewerSchemaError if it was written by a newer version, UnreadableStoreError if a table is missing.
@@ -62,7 +62,7 @@ def revisions() -> list[str]:
     return sorted(script.name.partition("_")[0] for script in (SCRIPTS / "versions").glob("[0-9]*.py"))
 
 
-def _tables(raw: Any, engine: Engine) -> set[str]:
+def _tables(raw: Any, engine: MigrationTarget) -> set[str]:
     return {row[0] for row in raw.execute(engine.list_tables).fetchall()}
 
 
@@ -75,7 +75,7 @@ def _revision(raw: Any, tables: set[str]) -> str | None:
     return str(row[0])
 
 
-def _upgrade(raw: Any, engine: Engine, target: str) -> None:
+def _upgrade(raw: Any, engine: MigrationTarget, target: str) -> None:
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, event

@@ -24,7 +24,7 @@ STREAMS_AT_ONCE = 500
 """How many streams one statement lists."""
 
 
-class Connection(Protocol):
+class ReadConnection(Protocol):
     """Connection interface for reads."""
 
     ahead: bool
@@ -35,7 +35,7 @@ class Connection(Protocol):
     async def each(self, queries: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]: ...
 
 
-Work = Callable[[Connection], Coroutine[Any, Any, Result]]
+Work = Callable[[ReadConnection], Coroutine[Any, Any, Result]]
 
 
 class SqlReads(ABC):
@@ -43,9 +43,9 @@ class SqlReads(ABC):
         {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC, Capability.RECORDS}
     )
 
-    def __init__(self, statements: Statements, clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, statements: Statements) -> None:
         self._sql = statements
-        self.clock: Callable[[], datetime] = clock
+        self.clock: Callable[[], datetime] = now
 
     @abstractmethod
     async def _read(self, work: Work[Result]) -> Result:
@@ -72,7 +72,7 @@ class SqlReads(ABC):
         return to_microseconds(self.clock())
 
     async def _find(
-        self, connection: Connection, wanted_keys: dict[tuple[ScopePath, str], dict[str, None]]
+        self, connection: ReadConnection, wanted_keys: dict[tuple[ScopePath, str], dict[str, None]]
     ) -> dict[Ref, Record]:
         values: dict[str, Any] = {"now": self._moment()}
         found: dict[Ref, Record] = {}
@@ -87,7 +87,7 @@ class SqlReads(ABC):
                     found[record.ref] = record
         return found
 
-    async def _scan(self, connection: Connection, scan: Scan, start: Position | None) -> Page[Record]:
+    async def _scan(self, connection: ReadConnection, scan: Scan, start: Position | None) -> Page[Record]:
         """Read one stream by its name, or several by their ids, in order."""
         values = scan_values(scan, self._sql.flavor)
         values["now"] = self._moment()
@@ -103,7 +103,7 @@ class SqlReads(ABC):
         return page_of(found, more=len(rows) > scan.limit)
 
     async def _scan_many(
-        self, connection: Connection, scan: Scan, start: Position | None, values: dict[str, Any]
+        self, connection: ReadConnection, scan: Scan, start: Position | None, values: dict[str, Any]
     ) -> Page[Record]:
         """Read streams in order until the page is full."""
         found: list[Record] = []
@@ -145,7 +145,7 @@ class SqlReads(ABC):
         values["stream_id"], values["skip"], values["limit"], values["at_seq"] = stream.id, 0, room + 1, after
         return self._sql.scan(shape), values
 
-    async def _streams(self, connection: Connection, scan: StreamScan, start: Position | None) -> Page[Stream]:
+    async def _streams(self, connection: ReadConnection, scan: StreamScan, start: Position | None) -> Page[Stream]:
         moment = self._moment()
         found: list[Stream] = []
         at, past = start[:2] if start else None, start is not None
@@ -162,7 +162,7 @@ class SqlReads(ABC):
             at, past = (streams[-1].scope, streams[-1].kind), True
 
     async def _totals(
-        self, connection: Connection, streams: list[StreamRow], moment: int
+        self, connection: ReadConnection, streams: list[StreamRow], moment: int
     ) -> list[tuple[StreamRow, int, int]]:
         """Return streams with their unexpired totals."""
         late = {
@@ -182,7 +182,7 @@ class SqlReads(ABC):
         return totals
 
     async def _reach(
-        self, connection: Connection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
+        self, connection: ReadConnection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
     ) -> tuple[list[StreamRow], bool]:
         """Return the next streams in a range, in order, and whether these are the last.
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ...checks import to_microseconds
 from ...records import UNLISTED
 from ...store.codec import FIELDS
-from ...store.matching import family
+from ...store.matching import type_family
 from ...store.query import Condition, Operator, Scalar, Scan
 from .schema import STREAM_COLUMNS
 
@@ -29,7 +29,7 @@ positions of the values of that family. The name within the JSON is the paramete
 """
 
 
-class Flavor(Struct, frozen=True):
+class SqlDialect(Struct, frozen=True):
     """SQL specifics of one database."""
 
     mark: Literal["?", "$"]
@@ -59,7 +59,7 @@ _PARAMETER = re.compile(r"(?<![:\w\\]):([a-z]\w*)")
 class Prepared:
     """A statement as its driver takes it, with its parameter order."""
 
-    def __init__(self, sql: str, flavor: Flavor, *, keep_plan: bool = True) -> None:
+    def __init__(self, sql: str, flavor: SqlDialect, *, keep_plan: bool = True) -> None:
         """Take a statement with parameters such as :name; a colon after a backslash is none.
 
         `keep_plan` allows the database to reuse a generic plan.
@@ -91,7 +91,7 @@ _DERIVED = (
 class Statements:
     """All fixed statements of one database."""
 
-    def __init__(self, flavor: Flavor) -> None:
+    def __init__(self, flavor: SqlDialect) -> None:
         self.flavor = flavor
         self.expired_totals: Prepared = Prepared(
             "SELECT count(*), coalesce(sum(weight), 0), min(expires) FROM mnemic_records "
@@ -125,7 +125,7 @@ class Statements:
         )
 
     def _scan(self, shape: Shape) -> Prepared:
-        keep_plan = not (self.flavor.plans and filters(shape[-1]))
+        keep_plan = not (self.flavor.plans and needs_json(shape[-1]))
         return Prepared(scan_statement(shape, self.flavor), self.flavor, keep_plan=keep_plan)
 
 
@@ -148,7 +148,7 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
     )
 
 
-def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
+def scan_values(scan: Scan, flavor: SqlDialect) -> dict[str, Any]:
     """Return the parameters of a scan's conditions."""
     values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
     if scan.lacking is not None:
@@ -162,7 +162,7 @@ def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
     return values
 
 
-def scan_statement(shape: Shape, flavor: Flavor) -> str:
+def scan_statement(shape: Shape, flavor: SqlDialect) -> str:
     """Return the statement that reads one stream."""
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     columns = [f"r.{name}" if bodies or name not in ("text", "data") else "NULL" for name in FIELDS]
@@ -170,7 +170,7 @@ def scan_statement(shape: Shape, flavor: Flavor) -> str:
     source = "mnemic_records r"
     tests = [f"{_DERIVED.format('lacking')} IS NULL"] if lacking else []
     tests += ["r.stream_id = :stream_id" if by_id else _LIVE_STREAM, _LIVE.format("r")]
-    driver = next((n for n, (field, op, kinds) in enumerate(where) if drives(field, op, kinds)), None)
+    driver = next((n for n, (field, op, kinds) in enumerate(where) if uses_label_index(field, op, kinds)), None)
     for n, (field, op, kinds) in enumerate(where):
         if n == driver:
             source = "mnemic_labels l JOIN mnemic_records r ON l.stream_id = r.stream_id AND l.seq = r.seq"
@@ -185,19 +185,20 @@ def scan_statement(shape: Shape, flavor: Flavor) -> str:
         tests.append("(r.valid_from IS NULL OR r.valid_from <= :as_of)")
         tests.append("(r.valid_to IS NULL OR r.valid_to > :as_of)")
     limit = "LIMIT :limit OFFSET :skip"
-    if flavor.plans and not filters(where):
+    if flavor.plans and not needs_json(where):
         # Hidden from the planner, so that it chooses a plan that returns rows at once.
         limit = "LIMIT (SELECT CAST(:limit AS bigint)) OFFSET (SELECT CAST(:skip AS bigint))"
-    order = "DESC" if reverse else "ASC"
-    return f"SELECT {', '.join(columns)} FROM {source} WHERE {_all(tests)} ORDER BY r.seq {order} {limit}"
+    # By the label's, so that a planner does not go through the whole stream in order to save sorting.
+    order = f"{'r' if driver is None else 'l'}.seq {'DESC' if reverse else 'ASC'}"
+    return f"SELECT {', '.join(columns)} FROM {source} WHERE {_all(tests)} ORDER BY {order} {limit}"
 
 
 def families(condition: Condition) -> tuple[str, ...]:
     """Return the type family of each value of a condition."""
-    return tuple(family(value) for value in _choices(condition))
+    return tuple(type_family(value) for value in _choices(condition))
 
 
-def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
+def values_of(n: int, condition: Condition, flavor: SqlDialect) -> dict[str, Any]:
     """Return the parameters of the condition with this number."""
     _, dot, name = condition.field.partition(".")
     values: dict[str, Any] = {f"name_{n}": name}
@@ -208,18 +209,18 @@ def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
     return values
 
 
-def drives(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
+def uses_label_index(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
     """Return whether the label index can answer a condition."""
     return field.startswith("labels.") and op in EQUAL and set(kinds) == {"text"}
 
 
-def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
+def needs_json(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
     """Return whether any condition of a scan, by field, operator and families, needs JSON."""
-    driver = next((place for place, test in enumerate(where) if drives(*test)), None)
+    driver = next((place for place, test in enumerate(where) if uses_label_index(*test)), None)
     return any("." in test[0] and place != driver for place, test in enumerate(where))
 
 
-def test_of(n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor) -> str:
+def test_of(n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: SqlDialect) -> str:
     """Return the condition with this number as SQL."""
     if op == "ne":
         return f"NOT {_compare(n, field, 'eq', kinds[0], [0], flavor)}"
@@ -230,7 +231,7 @@ def test_of(n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Fl
     return f"({' OR '.join(tests) or NEVER})"
 
 
-def _compare(n: int, field: str, op: Operator, kind: str, places: list[int], flavor: Flavor) -> str:
+def _compare(n: int, field: str, op: Operator, kind: str, places: list[int], flavor: SqlDialect) -> str:
     """Return a comparison of a field with the values of one type family, in parentheses."""
     group, dot, _ = field.partition(".")
     if kind == "bool" and op not in EQUAL:

@@ -26,9 +26,9 @@ from ...errors import (
 )
 from ...event_loop import running_calls
 from ...store.registry import StoreURL
-from ..sql.migrate import REPAIR, Engine, migrate
+from ..sql.migrate import REPAIR, MigrationTarget, migrate
 from ..sql.schema import COLUMNS, HEAD, VERSION_TABLE
-from ..sql.statements import Flavor, Parameters, Prepared, each_of_json
+from ..sql.statements import Parameters, Prepared, SqlDialect, each_of_json
 
 Result = TypeVar("Result")
 
@@ -45,8 +45,8 @@ BUSY_SECONDS = 30.0
 BEGIN = "BEGIN IMMEDIATE"
 
 _TABLES = ", ".join(f"'{name}'" for name in (*COLUMNS, VERSION_TABLE))
-ENGINE = Engine("sqlite://", f"SELECT name FROM sqlite_master WHERE name IN ({_TABLES})", (BEGIN,))
-FLAVOR = Flavor("?", each_of_json, lambda value: value)
+ENGINE = MigrationTarget("sqlite://", f"SELECT name FROM sqlite_master WHERE name IN ({_TABLES})", (BEGIN,))
+FLAVOR = SqlDialect("?", each_of_json, lambda value: value)
 
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
@@ -62,7 +62,7 @@ NOT_UTF8 = "Could not decode to UTF-8"
 _numbers = count()
 
 
-class Connection:
+class SqliteConnection:
     """One connection to the file; used by one thread at a time. As a connection for reads it never waits."""
 
     ahead = False
@@ -116,7 +116,7 @@ class SqliteFile:
         # Absolute, because the working directory may change before the next connection.
         self.path: Path = Path(name).absolute()
         self._name = str(self.path)
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[SqliteConnection] = deque()
         self._closed = False
         self._identity: tuple[int, int] | None = None
         """Device and inode of the opened file."""
@@ -132,7 +132,7 @@ class SqliteFile:
         """Migrate the database, created if it does not exist, to a revision."""
         self.use(lambda connection: migrate(connection.raw, self.url, ENGINE, target))
 
-    def use(self, work: Callable[[Connection], Result]) -> Result:
+    def use(self, work: Callable[[SqliteConnection], Result]) -> Result:
         """Run `work` with a borrowed connection; maps driver errors.
 
         Raises StoreError if the file was deleted or replaced before or during `work`: what was written is in a
@@ -192,7 +192,7 @@ class SqliteFile:
         Raises StoreBusyError if others use the file for longer than the busy timeout.
         """
 
-        def work(connection: Connection) -> None:
+        def work(connection: SqliteConnection) -> None:
             busy, _, _ = connection.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreBusyError(
@@ -202,7 +202,7 @@ class SqliteFile:
 
         self.use(work)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         self._make_file()
         try:
             raw = sqlite3.connect(
@@ -223,7 +223,7 @@ class SqliteFile:
         except DRIVER_ERRORS as error:
             raw.close()
             raise self.explain(error) from error
-        return Connection(raw)
+        return SqliteConnection(raw)
 
     def _begin_wal(self, raw: sqlite3.Connection) -> None:
         """Enable WAL mode; SQLite itself does not wait if another process does this on a new file."""
@@ -271,7 +271,7 @@ class SqliteFile:
         if (found.st_dev, found.st_ino) != self._identity:
             raise StoreError(f"{self.url}: the file was replaced by another while it was open; open it again")
 
-    def _roll_back(self, connection: Connection) -> None:
+    def _roll_back(self, connection: SqliteConnection) -> None:
         try:
             connection.raw.execute("ROLLBACK")
         except sqlite3.Error:

@@ -17,7 +17,7 @@ from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
 from ..sql.diagnosis import TABLES, check_schema
 from ..sql.schema import VERSION_TABLE
-from .client import DRIVER_ERRORS, SMALLEST, Connection, SqliteFile
+from .client import DRIVER_ERRORS, SMALLEST, SqliteConnection, SqliteFile
 from .pages import log_damage
 from .store import SqliteStore
 
@@ -49,7 +49,7 @@ DETAILS = 3
 class ReadOnlyFile(SqliteFile):
     """A file whose connections cannot write, and create no files beside it."""
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> SqliteConnection:
         status = self.path.stat()
         self._identity = status.st_dev, status.st_ino
         # Without a log nobody has the file open, and nothing has to be locked.
@@ -61,7 +61,7 @@ class ReadOnlyFile(SqliteFile):
             )
         except DRIVER_ERRORS as error:
             raise self.explain(error) from error
-        return Connection(raw)
+        return SqliteConnection(raw)
 
     @property
     def log(self) -> Path:

@@ -29,11 +29,11 @@ _u16 = struct.Struct(">H").unpack_from
 _u32 = struct.Struct(">I").unpack_from
 
 
-class Damaged(ValueError):  # noqa: N818 - never leaves this package
+class DamagedPageError(ValueError):
     """Bytes that are not what their place requires."""
 
 
-class Row(Struct, frozen=True):
+class TableRow(Struct, frozen=True):
     """A row of a table, or an entry of an index, which has no rowid of its own."""
 
     rowid: int | None
@@ -78,14 +78,14 @@ class PageFile:
     def page(self, number: int) -> bytes:
         """Return a page, filled with zeros if the file ends before it does; raises Damaged if there is none."""
         if not 1 <= number <= self.count:
-            raise Damaged(f"there is no page {number}")
+            raise DamagedPageError(f"there is no page {number}")
         if self._log is not None and (place := self._in_log.get(number)) is not None:
             self._log.seek(place)
             return self._log.read(self.size).ljust(self.size, b"\0")
         self._file.seek((number - 1) * self.size)
         return self._file.read(self.size).ljust(self.size, b"\0")
 
-    def rows(self, number: int) -> Iterator[Row | Damaged]:
+    def rows(self, number: int) -> Iterator[TableRow | DamagedPageError]:
         """Yield the rows of a page in order, or what is wrong with one; none of a page that has no rows."""
         page = self.page(number)
         start = HEADER_BYTES if number == 1 else 0
@@ -96,16 +96,16 @@ class PageFile:
         cells = _u16(page, start + 3)[0]
         end = first + 2 * cells
         if end > self.usable:
-            yield Damaged(f"page {number} lists {cells:,} rows, which do not fit")
+            yield DamagedPageError(f"page {number} lists {cells:,} rows, which do not fit")
             return
         for place in range(first, end, 2):
             at = _u16(page, place)[0]
             try:
                 if not end <= at < self.usable:
-                    raise Damaged(f"a row of page {number} is outside of it")
+                    raise DamagedPageError(f"a row of page {number} is outside of it")
                 yield self._cell(page, at, kind)
-            except (Damaged, IndexError, struct.error, UnicodeDecodeError) as error:
-                yield Damaged(f"page {number}: {error}")
+            except (DamagedPageError, IndexError, struct.error, UnicodeDecodeError) as error:
+                yield DamagedPageError(f"page {number}: {error}")
 
     def kind(self, number: int) -> int:
         """Return the first byte of a page, which tells what it holds."""
@@ -125,7 +125,7 @@ class PageFile:
             trunk = following
         return found
 
-    def _cell(self, page: bytes, at: int, kind: int) -> Row:
+    def _cell(self, page: bytes, at: int, kind: int) -> TableRow:
         if kind == INNER_INDEX:
             at += 4
         size, at = varint(page, at)
@@ -133,7 +133,7 @@ class PageFile:
         if kind == LEAF_TABLE:
             rowid, at = varint(page, at)
             rowid -= (rowid >> 63) << 64
-        return Row(rowid, values_of(self._payload(page, at, size, table=kind == LEAF_TABLE)))
+        return TableRow(rowid, values_of(self._payload(page, at, size, table=kind == LEAF_TABLE)))
 
     def _payload(self, page: bytes, at: int, size: int, *, table: bool) -> bytes:
         """Return the bytes of a row, of which all but the first may be in a chain of overflow pages."""
@@ -141,7 +141,7 @@ class PageFile:
         if size <= most:
             return _slice(page, at, size, self.usable)
         if size > self.bytes + len(self._in_log) * self.size:
-            raise Damaged("a row is longer than the file")
+            raise DamagedPageError("a row is longer than the file")
         least = (self.usable - 12) * 32 // 255 - 23
         local = least + (size - least) % (self.usable - 4)
         local = local if local <= most else least
@@ -227,17 +227,17 @@ def values_of(payload: bytes) -> list[Any]:
     """Return the columns of a row; raises Damaged, IndexError or UnicodeDecodeError."""
     end, at = varint(payload, 0)
     if not 0 < end <= len(payload):
-        raise Damaged("a row is shorter than its header")
+        raise DamagedPageError("a row is shorter than its header")
     values: list[Any] = []
     place = end
     while at < end:
         kind, at = varint(payload, at)
         if len(values) == MOST_COLUMNS:
-            raise Damaged("a row has too many columns")
+            raise DamagedPageError("a row has too many columns")
         value, place = _value(payload, place, kind)
         values.append(value)
     if at != end or place != len(payload):
-        raise Damaged("a row is not as long as its header says")
+        raise DamagedPageError("a row is not as long as its header says")
     return values
 
 
@@ -249,7 +249,7 @@ def _value(payload: bytes, at: int, kind: int) -> tuple[Any, int]:
     if kind in (0, 8, 9):
         return (None if kind == 0 else kind - 8), at
     if kind > 9:
-        raise Damaged("a column has a type that is not used")
+        raise DamagedPageError("a column has a type that is not used")
     size = (0, 1, 2, 3, 4, 6, 8, 8)[kind]
     raw = _slice(payload, at, size, len(payload))
     return (struct.unpack(">d", raw)[0] if kind == 7 else int.from_bytes(raw, "big", signed=True)), at + size
@@ -257,7 +257,7 @@ def _value(payload: bytes, at: int, kind: int) -> tuple[Any, int]:
 
 def _slice(data: bytes, at: int, size: int, end: int) -> bytes:
     if at + size > end:
-        raise Damaged("a row ends outside of its place")
+        raise DamagedPageError("a row ends outside of its place")
     return data[at : at + size]
 
 

@@ -17,7 +17,7 @@ from ...store.diagnosis import Readable
 from ...store.registry import StoreURL
 from ..sql.schema import COLUMNS, DERIVED, RECORDS, STREAMS
 from .client import SqliteFile
-from .pages import GUESSES, Damaged, PageFile, Row
+from .pages import GUESSES, DamagedPageError, PageFile, TableRow
 from .store import SqliteStore
 
 SALVAGED = "salvaged"
@@ -100,7 +100,7 @@ class _Rows:
             free = pages.free_pages()
             for number in range(1, pages.count + 1):
                 for row in pages.rows(number) if number not in free else ():
-                    if isinstance(row, Damaged):
+                    if isinstance(row, DamagedPageError):
                         self._damaged.append(str(row))
                     else:
                         self._take(row, number)
@@ -120,7 +120,7 @@ class _Rows:
         except OSError as error:
             raise StorePermissionError(f"{self._source.url}: the file cannot be read ({error})") from error
 
-    def _take(self, row: Row, page: int) -> None:
+    def _take(self, row: TableRow, page: int) -> None:
         execute, values = self._raw.execute, row.values
         match _shape(row):
             case "mnemic_records":
@@ -249,9 +249,9 @@ def _count_records(path: Path, layout: tuple[int, int]) -> int:
         return sum(_shape(row) == RECORDS for number in range(1, pages.count + 1) for row in pages.rows(number))
 
 
-def _shape(row: Row | Damaged) -> str | None:
+def _shape(row: TableRow | DamagedPageError) -> str | None:
     """Return which of the tables or indexes a row is from, as its columns show."""
-    if isinstance(row, Damaged):
+    if isinstance(row, DamagedPageError):
         return None
     kinds = [type(value) for value in row.values]
     if row.rowid is not None:

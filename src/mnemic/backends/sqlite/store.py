@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from functools import cache, partial
 from itertools import repeat
 from operator import attrgetter
@@ -18,7 +17,7 @@ from msgspec import Struct, json
 from ...checks import to_microseconds
 from ...errors import ClosedError, StoreBusyError, StoreError, UnreadableStoreError
 from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
-from ...records import Record, Ref, now
+from ...records import Record, Ref
 from ...store.codec import FIELDS, from_columns, to_columns
 from ...store.diagnosis import diagnosed_by, salvaged_by
 from ...store.planning import Plan, needs_of, plan_writes
@@ -32,7 +31,7 @@ from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
 from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Prepared, Statements
 from ..write_queue import MOST_OPS, MOST_WRITES, Result, settle
-from .client import BEGIN, FLAVOR, Connection, SqliteFile
+from .client import BEGIN, FLAVOR, SqliteConnection, SqliteFile
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -85,8 +84,8 @@ _FIND_ALL = Prepared(
 class SqliteStore(SqlReads, ForkAware):
     """Stores records in a file; runs in the caller's thread, or in threads of its own on an event loop."""
 
-    def __init__(self, file: SqliteFile, clock: Callable[[], datetime] = now) -> None:
-        super().__init__(_statements, clock)
+    def __init__(self, file: SqliteFile) -> None:
+        super().__init__(_statements)
         self._file = file
         self._start()
         notify_on_fork(self)
@@ -134,7 +133,7 @@ class SqliteStore(SqlReads, ForkAware):
 
     async def change_marker(self) -> tuple[int, object]:
         """Return the connection, and a value that changes there with each commit by whichever process."""
-        return await self._run(lambda: self._file.use(Connection.change_marker))
+        return await self._run(lambda: self._file.use(SqliteConnection.change_marker))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         """Return the record of each ref; those of several streams are read in one statement, to save time."""
@@ -169,7 +168,7 @@ class SqliteStore(SqlReads, ForkAware):
             raise
         return [result for write in writes for result in self._commit([write])]
 
-    def _transact(self, writes: list[Write], connection: Connection) -> list[Result]:
+    def _transact(self, writes: list[Write], connection: SqliteConnection) -> list[Result]:
         connection.commits += 1
         connection.raw.execute(BEGIN)
         loaded, needs = LoadedRows(), needs_of(writes)
@@ -186,7 +185,7 @@ class SqliteStore(SqlReads, ForkAware):
         connection.raw.execute("COMMIT")
         return plan.results
 
-    def _load(self, connection: Connection, needs: Needs, loaded: LoadedRows) -> None:
+    def _load(self, connection: SqliteConnection, needs: Needs, loaded: LoadedRows) -> None:
         execute = connection.raw.execute
         for name in needs.streams:
             row = execute(_FIND_STREAM, name).fetchone()
@@ -207,7 +206,7 @@ class SqliteStore(SqlReads, ForkAware):
             loaded.records[name] = {row[0]: to_record_state(row) for row in rows}
             loaded.whole.add(name)
 
-    def _apply(self, connection: Connection, change: StreamChange, id: int) -> None:
+    def _apply(self, connection: SqliteConnection, change: StreamChange, id: int) -> None:
         raw = connection.raw
         if change.cleared:
             spared = json.encode([record.seq for record in change.spared])
@@ -228,16 +227,15 @@ class SqliteStore(SqlReads, ForkAware):
             _change_labels(raw, _REMOVE_LABEL, id, change.lost_labels.items())
         for record in change.replaced:
             raw.execute(_SET_RECORD, (*to_columns(record), id, record.seq))
-        for record in change.added:
-            raw.execute(_ADD_RECORD, (*to_columns(record), id))
+        raw.executemany(_ADD_RECORD, [(*to_columns(record), id) for record in change.added])
         for record in (*change.replaced, *change.added):
             if record.labels:
                 _change_labels(raw, _ADD_LABEL, id, ((record.seq, record.labels),))
-        for derived in change.derived:
-            if derived.value is None:
-                raw.execute(_REMOVE_DERIVED, (id, derived.seq, derived.name))
-            else:
-                raw.execute(_PUT_DERIVED, (id, derived.seq, derived.name, derived.version, derived.value))
+        kept = [(id, one.seq, one.name, one.version, one.value) for one in change.derived if one.value is not None]
+        if len(kept) < len(change.derived):
+            gone = [(id, one.seq, one.name) for one in change.derived if one.value is None]
+            raw.executemany(_REMOVE_DERIVED, gone)
+        raw.executemany(_PUT_DERIVED, kept)
 
 
 def _change_labels(

@@ -11,8 +11,8 @@ from ...errors import NotFoundError
 from ...layers.audit_entry import AuditEntry
 from ...records import AUDITED
 from ...store.protocol import Page
-from ..endpoint import Call, Example, PageQuery, endpoint
-from .values import Moment, Name
+from ..endpoint import ApiCall, Example, PageQuery, endpoint
+from .response_types import Moment, Name
 
 ENTRY: dict[str, Any] = {
     "time": "2026-01-31T09:30:00Z",
@@ -111,7 +111,7 @@ VERIFIED: dict[str, Any] = {"intact": True, "chains": 1, "entries": 1, "problems
     "GET", "/api/v1/audit/verification", right="admin", summary="Verify the audit log", tag="audit", problems=(404,),
     example=Example(answer=VERIFIED),
 )  # fmt: skip
-async def audit_verification(call: Call) -> VerificationOut:
+async def audit_verification(call: ApiCall) -> VerificationOut:
     """Whether anything in the log of the scope and below was removed, changed, reordered or inserted.
 
     It reads the whole log. 404 if the server was started without an audit log.
@@ -125,7 +125,7 @@ async def audit_verification(call: Call) -> VerificationOut:
     "GET", "/api/v1/audit", right="admin", summary="Read the audit log", tag="audit", problems=(404,),
     example=Example(query={"kind": "note"}, answer={"items": [ENTRY], "cursor": None}),
 )  # fmt: skip
-async def audit_log(call: Call, query: AuditQuery) -> Page[EntryOut]:
+async def audit_log(call: ApiCall, query: AuditQuery) -> Page[EntryOut]:
     """Changes in the scope and below, newest first; 404 if the server was started without an audit log."""
     if not call.memory.audited:
         raise NotFoundError("there is no audit log: the server was started without one")

@@ -15,9 +15,9 @@ from ...records import RECALLED, Ref
 from ...store.matching import check_kinds
 from ...store.protocol import all_streams, scan_pages
 from ...store.query import Condition, Scan, StreamScan
-from ..change_feed import MARGIN, Change, ChangeFeed, Position, Reader
-from ..endpoint import Call, Example, Query, Streamed, endpoint
-from .values import Name
+from ..change_feed import MARGIN, ChangeFeed, Position, Reader, RecordChange
+from ..endpoint import ApiCall, Example, Query, Streamed, endpoint
+from .response_types import Name
 
 READ_AT_ONCE = 100
 """How many records are read for their content, and sent, at once."""
@@ -38,7 +38,7 @@ class ChangesQuery(Query):
     "GET", "/api/v1/changes", right="read", summary="Follow changes", tag="changes", content="text/event-stream",
     example=Example(query={"seconds": 0}),
 )  # fmt: skip
-async def follow_changes(call: Call, query: ChangesQuery) -> Streamed:
+async def follow_changes(call: ApiCall, query: ChangesQuery) -> Streamed:
     """A stream of server-sent events, as records of the scope and below are written and deleted.
 
     `put` and `delete` have scope, kind, id and version in their data. With `Last-Event-ID`, the puts since that event
@@ -57,7 +57,7 @@ async def follow_changes(call: Call, query: ChangesQuery) -> Streamed:
 
 
 async def _events(
-    call: Call, feed: ChangeFeed, query: ChangesQuery, kinds: Sequence[str], since: Position | None
+    call: ApiCall, feed: ChangeFeed, query: ChangesQuery, kinds: Sequence[str], since: Position | None
 ) -> AsyncGenerator[bytes, None]:
     inner, outer = call.path, call.access.scope
     if not (outer.contains(inner) or inner.contains(outer)):
@@ -89,7 +89,7 @@ async def _events(
 
 
 async def _missed(
-    call: Call, query: ChangesQuery, feed: ChangeFeed, reader: Reader, kinds: Sequence[str], since: Position
+    call: ApiCall, query: ChangesQuery, feed: ChangeFeed, reader: Reader, kinds: Sequence[str], since: Position
 ) -> AsyncGenerator[bytes, None]:
     """Yield what has happened since a position: deletions first, so that what was written again is there."""
     complete = feed.to_id(reader.position())
@@ -112,7 +112,7 @@ async def _missed(
             async for found in pages:
                 # If deletions are not known, a record may be another one of the same version.
                 page = [one for one in found if deletions is None or not feed.was_told(one, since)]
-                changes = [Change(0, "put", one.scope, one.kind, one.key, one.version) for one in page]
+                changes = [RecordChange(0, "put", one.scope, one.kind, one.key, one.version) for one in page]
                 yield b"".join(
                     _event("put", None, {**_about(change), **({"record": record.to_dict()} if query.content else {})})
                     for change, record in zip(changes, page, strict=True)
@@ -121,7 +121,7 @@ async def _missed(
 
 
 async def _written(
-    call: Call, feed: ChangeFeed, query: ChangesQuery, reader: Reader, changes: Sequence[Change]
+    call: ApiCall, feed: ChangeFeed, query: ChangesQuery, reader: Reader, changes: Sequence[RecordChange]
 ) -> bytes:
     """Return changes as events, with the records as they are now if content is wanted."""
     records: dict[Ref, Any] = {}
@@ -146,7 +146,7 @@ async def _written(
     )
 
 
-def _about(change: Change) -> dict[str, Any]:
+def _about(change: RecordChange) -> dict[str, Any]:
     return {"scope": change.scope.path, "kind": change.kind, "id": change.id, "version": change.version}
 
 

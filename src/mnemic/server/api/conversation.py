@@ -5,18 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, json
 
 from ...errors import BudgetError, NotFoundError
 from ...features.summary import SUMMARY_ID, SUMMARY_KEY
-from ...features.turns import fill_window
-from ...records import ARCHIVED, MESSAGE, SUMMARY, TITLE, Ref
+from ...features.turns import answers_of, fill_window
+from ...images import image_in, image_info, split_data_url
+from ...messages import Message, decode
+from ...records import ARCHIVED, MESSAGE, SUMMARY, TITLE, Record, Ref
 from ...store.protocol import Page
 from ...store.query import Scan, StreamScan
-from ..endpoint import Call, Example, PageQuery, Query, endpoint
+from ..endpoint import ApiCall, Example, PageQuery, Query, endpoint
 from . import examples
-from .message_view import MOST_TEXT, MessageView, message_view
-from .pages import read_page
+from .paging import read_page
+from .response_types import Metadata
 
 VIEW: dict[str, Any] = {
     "id": "m1",
@@ -36,6 +38,91 @@ VIEW: dict[str, Any] = {
 }
 
 
+MOST_TEXT = 20_000
+"""How many characters of a text are sent."""
+MOST_NAME = 120
+"""How many characters of an image's address are shown."""
+
+
+class CallView(Struct, kw_only=True, frozen=True):
+    """A call of a tool, or of another agent; `arguments` as JSON text."""
+
+    id: str | None
+    name: str
+    arguments: str
+
+
+class MessageView(Struct, kw_only=True, frozen=True):
+    """A message, with its text of `length` characters as far as it is sent, and the ids of the `calls` it `answers`."""
+
+    id: str
+    role: str
+    name: str | None
+    time: datetime
+    text: str
+    length: int
+    tokens: int
+    calls: list[CallView]
+    answers: list[str]
+    images: list[str]
+    archived: bool
+    pinned: bool
+    importance: float | None
+    metadata: Metadata
+
+
+def message_view(record: Record) -> MessageView:
+    """Return a stored message as a chat shows it."""
+    message = decode(record)
+    blocks: list[Any] = message.content if isinstance(message.content, list) else []
+    calls = [CallView(id=call.id, name=call.name, arguments=call.arguments[:MOST_TEXT]) for call in message.tool_calls]
+    calls += [
+        CallView(id=str(block.get("id")), name=str(block.get("name")), arguments=_json(block.get("input")))
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == "tool_use"
+    ]
+    calls += [CallView(id=None, name=call.agent_name, arguments=_json(call.request)) for call in message.agent_calls]
+    images = [*message.images, *filter(None, map(image_in, blocks))]
+    text = _text(message)
+    return MessageView(
+        id=message.id,
+        role=message.role,
+        name=message.name,
+        time=message.timestamp,
+        text=text[:MOST_TEXT],
+        length=len(text),
+        tokens=record.weight,
+        calls=calls,
+        answers=answers_of(message),
+        images=[image_name(image) for image in images],
+        archived=record.kind == ARCHIVED,
+        pinned=record.pinned,
+        importance=record.importance,
+        metadata=message.metadata,
+    )
+
+
+def _text(message: Message) -> str:
+    """Return the readable text of a message, without its calls, which are shown apart."""
+    if message.content is None and message.structured_data is None:
+        return ""
+    return message.text or ""
+
+
+def _json(value: Any) -> str:
+    return json.encode(value).decode()[:MOST_TEXT]
+
+
+def image_name(image: str) -> str:
+    """Return a name for an image: its type and size, or the end of its address."""
+    parts = split_data_url(image) if image[:5].lower() == "data:" else None
+    if parts is None:
+        return image if len(image) <= MOST_NAME else f"…{image[-MOST_NAME:]}"
+    info = image_info(image)
+    pixels = "" if info.width is None else f", {info.width} × {info.height} pixels"
+    return f"{parts[0][:40]}{pixels}, {len(parts[1]) * 3 // 4:,} bytes"
+
+
 class ConversationQuery(PageQuery):
     """Which part of a session: the messages that are in it, or those that were moved to its archive."""
 
@@ -48,7 +135,7 @@ class ConversationQuery(PageQuery):
     "GET", "/api/v1/sessions/{name}/conversation", right="read", summary="Read a session as a chat", tag="sessions",
     example=Example(path={"name": "monday"}, answer={"items": [VIEW], "cursor": None}),
 )  # fmt: skip
-async def conversation(call: Call, name: str, query: ConversationQuery) -> Page[MessageView]:
+async def conversation(call: ApiCall, name: str, query: ConversationQuery) -> Page[MessageView]:
     """The messages of a session with their tokens; the newest page first, each page oldest first.
 
     Texts are cut at 20,000 characters, and images are named instead of sent.
@@ -88,7 +175,7 @@ class SessionView(Struct, kw_only=True, frozen=True):
     "GET", "/api/v1/sessions/{name}/overview", right="read", summary="Read what there is of a session", tag="sessions",
     problems=(404,), example=Example(path={"name": "monday"}, answer=examples.OVERVIEW),
 )  # fmt: skip
-async def session_overview(call: Call, name: str) -> SessionView:
+async def session_overview(call: ApiCall, name: str) -> SessionView:
     """The counts, times and limits of a session, its title and its summary."""
     path = call.path / name
     scan = StreamScan(scope=path, kinds=(MESSAGE, ARCHIVED), below=False)
@@ -150,7 +237,7 @@ class Fit(Struct, kw_only=True, frozen=True):
         answer={"ids": ["m1"], "summary": False, "tokens": 8, "problem": None},
     ),
 )  # fmt: skip
-async def session_fit(call: Call, name: str, query: FitQuery) -> Fit:
+async def session_fit(call: ApiCall, name: str, query: FitQuery) -> Fit:
     """The same choice as `window`, without the messages: the ids of those that fit."""
     try:
         window = await fill_window(call.store, call.path / name, call.memory._tokens, query.max_tokens)

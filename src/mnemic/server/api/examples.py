@@ -99,6 +99,8 @@ COUNTS: dict[str, Any] = {
     "notes": 1,
     "note_bytes": 15,
     "facts": 1,
+    "state": 0,
+    "state_bytes": 0,
     "first_activity": "2026-01-31T09:30:00Z",
     "last_activity": "2026-01-31T09:31:00Z",
 }

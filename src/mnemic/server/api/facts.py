@@ -11,10 +11,10 @@ from ...features.fact_items import Fact, fact_conditions, to_fact
 from ...records import FACT
 from ...store.protocol import Page
 from ...store.query import Scan
-from ..endpoint import Body, Call, Example, PageQuery, Query, endpoint
+from ..endpoint import ApiCall, Body, Example, PageQuery, Query, endpoint
 from . import examples
-from .pages import read_page
-from .values import FactOut, Metadata, Moment, Name, Share, fact_out
+from .paging import read_page
+from .response_types import FactOut, Metadata, Moment, Name, Share, fact_out
 
 MostFacts = Annotated[int, Meta(ge=1, le=100_000, description="Largest number of facts that are read.")]
 
@@ -131,7 +131,7 @@ def _all(facts: list[Fact]) -> list[FactOut]:
     "GET", "/api/v1/facts", right="read", summary="Ask for facts", tag="facts",
     example=Example(query={"subject": "Alice"}, answer=examples.page(examples.FACT)),
 )  # fmt: skip
-async def list_facts(call: Call, query: FactsQuery) -> Page[FactOut]:
+async def list_facts(call: ApiCall, query: FactsQuery) -> Page[FactOut]:
     """The facts of the scope that are valid now, in the order in which they were added."""
     if query.history and query.as_of is not None:
         raise InvalidValueError("ask for a moment with as_of, or for all times with history, not both")
@@ -145,7 +145,7 @@ async def list_facts(call: Call, query: FactsQuery) -> Page[FactOut]:
     "POST", "/api/v1/facts", right="write", summary="Add a fact", tag="facts", status=201, problems=(409,),
     example=Example(body={"subject": "Alice", "predicate": "lives_in", "object": "Oslo"}, answer=examples.FACT),
 )  # fmt: skip
-async def add_fact(call: Call, body: FactBody) -> FactOut:
+async def add_fact(call: ApiCall, body: FactBody) -> FactOut:
     """Add a fact to the scope; adding it again updates it."""
     given = {name: getattr(body, name) for name in body.__struct_fields__}
     return fact_out(await call.scope.facts.add(**given))
@@ -155,7 +155,7 @@ async def add_fact(call: Call, body: FactBody) -> FactOut:
     "DELETE", "/api/v1/facts", right="write", summary="Delete facts", tag="facts",
     example=Example(query={"subject": "Alice", "predicate": "lives_in"}, answer={"deleted": 1}),
 )  # fmt: skip
-async def delete_facts(call: Call, query: DeleteQuery) -> DeletedOut:
+async def delete_facts(call: ApiCall, query: DeleteQuery) -> DeletedOut:
     """Delete facts of the scope with their history."""
     return DeletedOut(deleted=await call.scope.facts.delete(query.subject, query.predicate, query.object))
 
@@ -164,7 +164,7 @@ async def delete_facts(call: Call, query: DeleteQuery) -> DeletedOut:
     "POST", "/api/v1/facts/end", right="write", summary="End facts", tag="facts", problems=(409,),
     example=Example(body={"subject": "Alice", "predicate": "lives_in"}, answer={"changed": 1}),
 )  # fmt: skip
-async def end_facts(call: Call, body: EndBody) -> ChangedOut:
+async def end_facts(call: ApiCall, body: EndBody) -> ChangedOut:
     """End the facts of the scope that are valid; they stay as history."""
     changed = await call.scope.facts.update(body.subject, body.predicate, body.object, valid_to=body.valid_to)
     return ChangedOut(changed=changed)
@@ -177,7 +177,7 @@ async def end_facts(call: Call, body: EndBody) -> ChangedOut:
         answer={"distances": {"Alice": 0, "Oslo": 1}, "facts": [examples.FACT], "complete": True},
     ),
 )  # fmt: skip
-async def list_neighbors(call: Call, query: NeighborsQuery) -> NeighborsOut:
+async def list_neighbors(call: ApiCall, query: NeighborsQuery) -> NeighborsOut:
     """Everything in the scope that is connected with a name, in either direction, within `depth` steps."""
     found = await call.scope.facts.neighbors(
         query.name, query.depth, predicates=query.predicates, as_of=query.as_of, max_facts=query.max_facts
@@ -189,7 +189,7 @@ async def list_neighbors(call: Call, query: NeighborsQuery) -> NeighborsOut:
     "GET", "/api/v1/facts/path", right="read", summary="Find a path", tag="facts", problems=(409,),
     example=Example(query={"start": "Alice", "end": "Oslo"}, answer={"path": [examples.FACT]}),
 )  # fmt: skip
-async def find_path(call: Call, query: PathQuery) -> PathOut:
+async def find_path(call: ApiCall, query: PathQuery) -> PathOut:
     """A shortest path between two names in the scope, in either direction; status 409 if it takes too many facts."""
     found = await call.scope.facts.path(
         query.start,
@@ -206,7 +206,7 @@ async def find_path(call: Call, query: PathQuery) -> PathOut:
     "GET", "/api/v1/facts/graph", right="read", summary="Get the graph of facts", tag="facts",
     example=Example(answer={"facts": [examples.FACT], "total": 1}),
 )  # fmt: skip
-async def get_graph(call: Call, query: GraphQuery) -> GraphOut:
+async def get_graph(call: ApiCall, query: GraphQuery) -> GraphOut:
     """The facts of the scope with their history, by start of validity; of too many, those that were added last."""
     graph = await call.scope.facts.graph(max_facts=query.max_facts)
     return GraphOut(facts=_all(graph.facts), total=graph.total)

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from ...features.forecast import Which, read_forecast
 from ...recall.index_entry import HALF_LIFE
-from ..endpoint import Call, Example, Query, endpoint
+from ..endpoint import ApiCall, Example, Query, endpoint
+from .response_types import Name
 from .timeline import SHOWN
-from .values import Name
 
 
 class ForecastQuery(Query):
@@ -76,7 +76,7 @@ class ForecastOut(Struct, kw_only=True, frozen=True):
         },
     ),
 )  # fmt: skip
-async def forecast(call: Call, query: ForecastQuery) -> ForecastOut:
+async def forecast(call: ApiCall, query: ForecastQuery) -> ForecastOut:
     """How the memories of the scope and below fade if none is used: when each falls below a threshold.
 
     That is when `forget` with `faded_below` would take it; nothing is deleted by itself. The first `limit` to fall

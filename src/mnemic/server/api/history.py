@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...features.versions import Version
-from ..endpoint import Body, Call, Example, Query, endpoint
+from ..endpoint import ApiCall, Body, Example, Query, endpoint
 from . import examples
 from .recall import ItemOut, item_out
+from .response_types import Kind, Name
 from .sessions import session_of
-from .values import Kind, Name
 
 Limit = Annotated[int, Meta(ge=1, le=10_000, description="How many at most.")]
 
@@ -86,7 +86,7 @@ def _versions_out(versions: list[Version]) -> VersionsOut:
     "GET", "/api/v1/history", right="read", summary="List the versions of an item", tag="history", problems=(404,),
     example=Example(query={"id": "sleep"}, answer={"versions": [VERSION]}),
 )  # fmt: skip
-async def get_history(call: Call, query: HistoryQuery) -> VersionsOut:
+async def get_history(call: ApiCall, query: HistoryQuery) -> VersionsOut:
     """The versions of a message, memory, note or fact, in the scope or below, newest first; also of a deleted one."""
     return _versions_out(await call.scope.history(query.id, kind=query.kind))
 
@@ -96,7 +96,7 @@ async def get_history(call: Call, query: HistoryQuery) -> VersionsOut:
     problems=(404, 409),
     example=Example(body={"id": "old"}, answer={"versions": [VERSION]}),
 )  # fmt: skip
-async def restore(call: Call, body: RestoreBody) -> VersionsOut:
+async def restore(call: ApiCall, body: RestoreBody) -> VersionsOut:
     """Write an earlier version again, as any other change; also of a deleted item. Returns all its versions."""
     await call.scope.restore(body.id, body.version, kind=body.kind)
     return _versions_out(await call.scope.history(body.id, kind=body.kind))
@@ -106,7 +106,7 @@ async def restore(call: Call, body: RestoreBody) -> VersionsOut:
     "GET", "/api/v1/sessions/{name}/history", right="read", summary="List replaced and deleted messages", tag="history",
     example=Example(path={"name": "monday"}, answer={"versions": []}),
 )  # fmt: skip
-async def get_session_history(call: Call, name: str, query: SessionHistoryQuery) -> VersionsOut:
+async def get_session_history(call: ApiCall, name: str, query: SessionHistoryQuery) -> VersionsOut:
     """The messages of a session that were replaced or deleted, as they were, the last change first."""
     return _versions_out(await session_of(call, name).history(query.limit))
 
@@ -116,6 +116,6 @@ async def get_session_history(call: Call, name: str, query: SessionHistoryQuery)
     problems=(404, 409),
     example=Example(path={"name": "wednesday"}, answer={"messages": 2}),
 )  # fmt: skip
-async def restore_session(call: Call, name: str) -> RestoredOut:
+async def restore_session(call: ApiCall, name: str) -> RestoredOut:
     """Bring back what the last clearing or deletion removed: messages, archive, summary and settings."""
     return RestoredOut(messages=await session_of(call, name).restore())

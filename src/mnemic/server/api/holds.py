@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from ...layers.hold import Hold
 from ...store.protocol import Page
-from ..endpoint import Answer, Body, Call, Example, endpoint
-from ..recent_writes import done_once
-from .values import Moment
+from ..endpoint import Answer, ApiCall, Body, Example, endpoint
+from ..idempotency import done_once
+from .response_types import Moment
 
 HOLD: dict[str, Any] = {
     "id": "01a1e418da2f76742ca43695c425dfba",
@@ -51,7 +51,7 @@ def _out(hold: Hold) -> HoldOut:
     "GET", "/api/v1/holds", right="admin", summary="List legal holds", tag="holds",
     example=Example(answer={"items": [HOLD], "cursor": None}),
 )  # fmt: skip
-async def list_holds(call: Call) -> Page[HoldOut]:
+async def list_holds(call: ApiCall) -> Page[HoldOut]:
     """The holds that are in force on the scope, above or below it, oldest first."""
     return Page(tuple(map(_out, await call.scope.holds())))
 
@@ -60,7 +60,7 @@ async def list_holds(call: Call) -> Page[HoldOut]:
     "POST", "/api/v1/holds", right="admin", summary="Set a legal hold", tag="holds", scoped="named", status=201,
     example=Example(query={"scope": "acme/held"}, body={"reason": "case 4711"}, answer=HOLD),
 )  # fmt: skip
-async def set_hold(call: Call, body: HoldBody) -> Answer[HoldOut]:
+async def set_hold(call: ApiCall, body: HoldBody) -> Answer[HoldOut]:
     """Nothing in the scope and below is deleted, evicted or expires until `until`, or until the hold is released.
 
     The answer comes when every process that uses the store knows of it.
@@ -72,6 +72,6 @@ async def set_hold(call: Call, body: HoldBody) -> Answer[HoldOut]:
     "DELETE", "/api/v1/holds/{id}", right="admin", summary="Release a legal hold", tag="holds", problems=(404,),
     example=Example(path={"id": HOLD["id"]}, answer=HOLD),
 )  # fmt: skip
-async def release_hold(call: Call, id: str) -> HoldOut:
+async def release_hold(call: ApiCall, id: str) -> HoldOut:
     """Restore the expiry of what would have expired meanwhile."""
     return _out(await done_once(call, lambda: call.scope.release(id)))

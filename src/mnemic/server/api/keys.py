@@ -13,10 +13,10 @@ from ...layers.restricted import RIGHTS, Right
 from ...records import ScopePath
 from ...store.protocol import Page
 from ..access import Authenticator
-from ..endpoint import Answer, Body, Call, Example, Query, endpoint
-from ..keys import ApiKey, outlives
+from ..api_keys import ApiKey, outlives
+from ..endpoint import Answer, ApiCall, Body, Example, Query, endpoint
 from ..logins import begin_login
-from .values import Moment, Name
+from .response_types import Moment, Name
 
 ID = "8f14e45fceea167a"
 KEY = {
@@ -59,7 +59,7 @@ class CreatedKey(ApiKey, frozen=True, kw_only=True):
     secret: str
 
 
-def authenticator(call: Call) -> Authenticator:
+def authenticator(call: ApiCall) -> Authenticator:
     """Return the authenticator of the server, which caches its keys."""
     found: Authenticator = call.request.app.state.authenticator
     return found
@@ -69,7 +69,7 @@ def authenticator(call: Call) -> Authenticator:
     "GET", "/api/v1/keys", right="admin", summary="List API keys", tag="keys", scoped=False,
     example=Example(answer={"items": [KEY], "cursor": None}),
 )  # fmt: skip
-async def list_keys(call: Call, query: KeysQuery) -> Page[ApiKey]:
+async def list_keys(call: ApiCall, query: KeysQuery) -> Page[ApiKey]:
     """The keys whose scope is within that of the caller's key, oldest first; never the keys themselves."""
     keys = await authenticator(call).keys.list(call.access.scope, revoked=query.revoked)
     return Page(tuple(keys))
@@ -82,7 +82,7 @@ async def list_keys(call: Call, query: KeysQuery) -> Page[ApiKey]:
         body={"name": "support-bot", "scope": "acme", "rights": ["read", "write"]}, answer={**KEY, "secret": SECRET}
     ),
 )  # fmt: skip
-async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
+async def create_key(call: ApiCall, body: KeyBody) -> Answer[CreatedKey]:
     """Its scope, rights and time must be within those of the caller's key. `secret` is shown this once, and not stored.
 
     A server on loopback that has no keys yet asks for one from then on, so the first must be able to do everything.
@@ -116,7 +116,7 @@ async def create_key(call: Call, body: KeyBody) -> Answer[CreatedKey]:
     example=Example(path={"id": ID}, body={"expires": "2126-01-31T09:30:00Z"},
                     answer={**KEY, "expires": "2126-01-31T09:30:00Z"}),
 )  # fmt: skip
-async def expire_key(call: Call, id: str, body: KeyChange) -> ApiKey:
+async def expire_key(call: ApiCall, id: str, body: KeyChange) -> ApiKey:
     """The caller's key must have all rights of that key, and prolongs none beyond its own expiry.
 
     A key of another scope looks as if it did not exist. A revoked key stays revoked.
@@ -132,7 +132,7 @@ async def expire_key(call: Call, id: str, body: KeyChange) -> ApiKey:
     "DELETE", "/api/v1/keys/{id}", right="admin", summary="Revoke an API key", tag="keys", scoped=False, status=204,
     problems=(403, 404), example=Example(path={"id": ID}),
 )  # fmt: skip
-async def revoke_key(call: Call, id: str) -> None:
+async def revoke_key(call: ApiCall, id: str) -> None:
     """It cannot be used any more, at once on this server and within seconds on others; it stays in the list.
 
     The caller's key must have all rights of that key; it can be that key itself.

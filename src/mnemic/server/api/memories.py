@@ -13,11 +13,11 @@ from ...features.memory_items import Duplicates, MemoryItem, from_archive, to_it
 from ...records import MEMORY, PRUNED, Record
 from ...store.protocol import Page
 from ...store.query import Scan
-from ..endpoint import Answer, Body, Call, Example, PageQuery, Query, endpoint
+from ..endpoint import Answer, ApiCall, Body, Example, PageQuery, Query, endpoint
 from . import examples
-from .pages import Order, read_page
+from .paging import Order, read_page
 from .recall import Recalled
-from .values import (
+from .response_types import (
     FadingOut,
     Importance,
     MemoryOut,
@@ -50,7 +50,7 @@ class MemoryBody(Body):
     pinned: bool = False
     ttl: Seconds | None = None
 
-    def item(self, call: Call) -> MemoryItem:
+    def item(self, call: ApiCall) -> MemoryItem:
         """Return it as the library takes it."""
         given: dict[str, Any] = asdict(self)
         ttl = duration(given.pop("ttl"))
@@ -107,7 +107,7 @@ class IdsBody(Body):
     ids: Annotated[list[Name], Meta(min_length=1, max_length=1000)]
 
 
-class RestoreBody(Body):
+class RestoreMemoryBody(Body):
     """Id of an archived memory, and whether restoring it counts as a use."""
 
     id: Name
@@ -140,7 +140,7 @@ def _out(record: Record) -> MemoryOut:
     "GET", "/api/v1/memories", right="read", summary="List memories", tag="memories",
     example=Example(answer=examples.page(examples.MEMORY)),
 )  # fmt: skip
-async def list_memories(call: Call, query: MemoriesQuery) -> Page[MemoryOut]:
+async def list_memories(call: ApiCall, query: MemoriesQuery) -> Page[MemoryOut]:
     """The memories of the scope; the first page has the newest, unless `order=oldest`. Each page is oldest first."""
     return await read_page(call, Scan(scope=call.path, kinds=(MEMORY,)), query, _out, query.order)
 
@@ -152,7 +152,7 @@ async def list_memories(call: Call, query: MemoriesQuery) -> Page[MemoryOut]:
                     answer={"memories": [examples.MEMORY]}),
 )  # fmt: skip
 async def remember(
-    call: Call, query: RememberQuery, body: MemoryBody | Annotated[list[MemoryBody], Meta(max_length=10_000)]
+    call: ApiCall, query: RememberQuery, body: MemoryBody | Annotated[list[MemoryBody], Meta(max_length=10_000)]
 ) -> MemoriesOut:
     """Remember one text in the scope, or several, all or none.
 
@@ -172,7 +172,7 @@ async def remember(
         answer={"fading": [{"memory": examples.MEMORY, "strength": 0.9, "used": None, "uses": 0}]},
     ),
 )  # fmt: skip
-async def list_fading(call: Call, query: FadingQuery) -> FadingListOut:
+async def list_fading(call: ApiCall, query: FadingQuery) -> FadingListOut:
     """The memories of the scope that decay, weakest first, or only those weaker than `below`.
 
     Pinned memories do not decay. Importance halves after each `half_life`, in seconds, without use.
@@ -186,7 +186,7 @@ async def list_fading(call: Call, query: FadingQuery) -> FadingListOut:
     "GET", "/api/v1/memories/archived", right="read", summary="List archived memories", tag="memories",
     example=Example(answer={"items": [], "cursor": None}),
 )  # fmt: skip
-async def list_archived_memories(call: Call, query: PageQuery) -> Page[MemoryOut]:
+async def list_archived_memories(call: ApiCall, query: PageQuery) -> Page[MemoryOut]:
     """The memories of the scope that `forget` archived, oldest first."""
     return await read_page(call, Scan(scope=call.path, kinds=(PRUNED,)), query, lambda one: _out(from_archive(one)))
 
@@ -195,7 +195,7 @@ async def list_archived_memories(call: Call, query: PageQuery) -> Page[MemoryOut
     "GET", "/api/v1/memories/similar", right="read", summary="Find memories that say the same", tag="memories",
     example=Example(query={"text": "Alice sleeps badly after coffee."}, answer={"hits": [examples.HIT]}),
 )  # fmt: skip
-async def list_similar(call: Call, query: SimilarQuery) -> Recalled:
+async def list_similar(call: ApiCall, query: SimilarQuery) -> Recalled:
     """The memories of the scope that duplicate a text, most similar first."""
     given = {} if query.min_score is None else {"min_score": query.min_score}
     found = await call.scope.memories.similar(query.text, k=query.k, **given)
@@ -206,7 +206,7 @@ async def list_similar(call: Call, query: SimilarQuery) -> Recalled:
     "POST", "/api/v1/memories/used", right="write", summary="Report what was useful", tag="memories", problems=(404,),
     example=Example(body={"ids": ["sleep"]}, answer={"used": 1}),
 )  # fmt: skip
-async def report_used(call: Call, body: IdsBody) -> UsedOut:
+async def report_used(call: ApiCall, body: IdsBody) -> UsedOut:
     """Report hits as useful, so that they fade more slowly, and count it as a success in the recall metrics.
 
     The ids are those of hits of any kind, in the scope or below.
@@ -218,7 +218,7 @@ async def report_used(call: Call, body: IdsBody) -> UsedOut:
     "POST", "/api/v1/memories/restore", right="write", summary="Restore an archived memory", tag="memories",
     problems=(404, 409), example=Example(body={"id": "old"}, answer={**examples.MEMORY, "id": "old"}),
 )  # fmt: skip
-async def restore_memory(call: Call, body: RestoreBody) -> MemoryOut:
+async def restore_memory(call: ApiCall, body: RestoreMemoryBody) -> MemoryOut:
     """Restore an archived memory of the scope, counted as used now, or else as if it had never been archived."""
     return memory_out(await call.scope.memories.restore(body.id, used=body.used))
 
@@ -227,7 +227,7 @@ async def restore_memory(call: Call, body: RestoreBody) -> MemoryOut:
     "GET", "/api/v1/memories/{id:path}", right="read", summary="Get a memory", tag="memories", status=(200, 304),
     headers=("If-None-Match",), problems=(404,), example=Example(path=THIS, answer=examples.MEMORY),
 )  # fmt: skip
-async def get_memory(call: Call, id: str) -> Answer[MemoryOut]:
+async def get_memory(call: ApiCall, id: str) -> Answer[MemoryOut]:
     """A memory of the scope or below; its version is the `ETag`. `/items` finds those with the name of another path."""
     item = await call.scope.memories.get(id)
     return Answer(memory_out(item), version=item.version, status=304 if call.knows(item.version) else 200)
@@ -238,7 +238,7 @@ async def get_memory(call: Call, id: str) -> Answer[MemoryOut]:
     headers=("If-Match",), problems=(404, 409, 412),
     example=Example(path=THIS, body={"importance": 5}, answer={**examples.MEMORY, "importance": 5.0, "version": 2}),
 )  # fmt: skip
-async def update_memory(call: Call, id: str, body: MemoryChanges) -> Answer[MemoryOut]:
+async def update_memory(call: ApiCall, id: str, body: MemoryChanges) -> Answer[MemoryOut]:
     """Change the given fields of a memory of the scope or below; with `If-Match: "1"` only if it has version 1."""
     given: dict[str, Any] = {name: value for name, value in asdict(body).items() if value is not UNSET}
     item = await call.scope.memories.update(id, **given, if_version=call.if_version)
@@ -249,7 +249,7 @@ async def update_memory(call: Call, id: str, body: MemoryChanges) -> Answer[Memo
     "DELETE", "/api/v1/memories/{id:path}", right="write", summary="Delete a memory", tag="memories", status=204,
     headers=("If-Match",), problems=(404, 412), example=Example(path=THIS),
 )  # fmt: skip
-async def delete_memory(call: Call, id: str) -> None:
+async def delete_memory(call: ApiCall, id: str) -> None:
     """Delete a memory of the scope or below; with `If-Match: "1"` only if it still has version 1."""
     if not await call.scope.memories.delete(id, if_version=call.if_version):
         raise NotFoundError(f"{call.path.path!r} has no memory with the id {shown(id)}")

@@ -14,11 +14,11 @@ from ...store.matching import conditions
 from ...store.protocol import Page
 from ...store.query import Scan
 from ...tokens import count_message
-from ..endpoint import Body, Call, Example, PageQuery, Query, endpoint
+from ..endpoint import ApiCall, Body, Example, PageQuery, Query, endpoint
 from . import examples
-from .pages import Order, read_page
+from .paging import Order, read_page
+from .response_types import Metadata, Moment, Name, Seconds, Text, Tokens, duration
 from .sessions import HERE, session_of
-from .values import Metadata, Moment, Name, Seconds, Text, Tokens, duration
 
 THIS = {**HERE, "id": "m1"}
 
@@ -112,7 +112,7 @@ class WindowQuery(Query):
     "GET", "/api/v1/sessions/{name}/messages", right="read", summary="List messages", tag="messages",
     example=Example(path=HERE, query={"limit": 1, "order": "oldest"}, answer=examples.page(examples.MESSAGE)),
 )  # fmt: skip
-async def list_messages(call: Call, name: str, query: MessagesQuery) -> Page[Message]:
+async def list_messages(call: ApiCall, name: str, query: MessagesQuery) -> Page[Message]:
     """The messages of a session that pass the filters.
 
     The first page has the newest ones, and the next page those before; with `order=oldest`, it begins at the beginning.
@@ -133,7 +133,7 @@ async def list_messages(call: Call, name: str, query: MessagesQuery) -> Page[Mes
     ),
 )  # fmt: skip
 async def add_messages(
-    call: Call, name: str, query: AddQuery, body: MessageBody | Annotated[list[MessageBody], Meta(max_length=10_000)]
+    call: ApiCall, name: str, query: AddQuery, body: MessageBody | Annotated[list[MessageBody], Meta(max_length=10_000)]
 ) -> MessagesOut:
     """Add one message, or several in order, all or none. A message that exists already is not added again.
 
@@ -151,7 +151,7 @@ async def add_messages(
     "GET", "/api/v1/sessions/{name}/messages/{id:path}", right="read", summary="Get a message", tag="messages",
     problems=(404,), example=Example(path=THIS, answer=examples.MESSAGE),
 )  # fmt: skip
-async def get_message(call: Call, name: str, id: str) -> Message:
+async def get_message(call: ApiCall, name: str, id: str) -> Message:
     """One message of a session."""
     return await session_of(call, name).get(id)
 
@@ -163,7 +163,7 @@ async def get_message(call: Call, name: str, id: str) -> Message:
         path=THIS, body={"role": "user", "content": "Hello."}, answer=examples.MESSAGE | {"content": "Hello."}
     ),
 )  # fmt: skip
-async def replace_message(call: Call, name: str, id: str, body: MessageBody) -> Message:
+async def replace_message(call: ApiCall, name: str, id: str, body: MessageBody) -> Message:
     """Replace a message, which keeps its place and, without another one, its timestamp."""
     return await session_of(call, name).edit({**body.fields(), "id": id}, open_images=False)
 
@@ -172,7 +172,7 @@ async def replace_message(call: Call, name: str, id: str, body: MessageBody) -> 
     "DELETE", "/api/v1/sessions/{name}/messages/{id:path}", right="write", summary="Delete a message", tag="messages",
     status=204, problems=(404,), example=Example(path=THIS),
 )  # fmt: skip
-async def delete_message(call: Call, name: str, id: str) -> None:
+async def delete_message(call: ApiCall, name: str, id: str) -> None:
     """Delete one message of a session."""
     if not await session_of(call, name).delete(id):
         raise NotFoundError(f"session {call.path.path + '/' + name!r} has no message with the id {shown(id)}")
@@ -182,7 +182,7 @@ async def delete_message(call: Call, name: str, id: str) -> None:
     "GET", "/api/v1/sessions/{name}/window", right="read", summary="Get the newest messages that fit", tag="messages",
     example=Example(path=HERE, query={"max_tokens": 15}, answer={"messages": [examples.MESSAGE], "tokens": 12}),
 )  # fmt: skip
-async def get_window(call: Call, name: str, query: WindowQuery) -> WindowOut:
+async def get_window(call: ApiCall, name: str, query: WindowQuery) -> WindowOut:
     """The newest messages that fit into `max_tokens`, oldest first.
 
     Always included are the system messages and the user's last message, and a running summary if there is room; if
@@ -198,7 +198,7 @@ async def get_window(call: Call, name: str, query: WindowQuery) -> WindowOut:
     "GET", "/api/v1/sessions/{name}/archived", right="read", summary="List archived messages", tag="messages",
     example=Example(path=HERE, answer={"items": [], "cursor": None}),
 )  # fmt: skip
-async def list_archived(call: Call, name: str, query: PageQuery) -> Page[Message]:
+async def list_archived(call: ApiCall, name: str, query: PageQuery) -> Page[Message]:
     """The messages that a limit moved to the session's archive, oldest first."""
     scan = Scan(scope=session_of(call, name).scope, kinds=(ARCHIVED,))
     return await read_page(call, scan, query, decode)
@@ -208,7 +208,7 @@ async def list_archived(call: Call, name: str, query: PageQuery) -> Page[Message
     "GET", "/api/v1/sessions/{name}/system", right="read", summary="Get the system message", tag="messages",
     problems=(404,), example=Example(path={"name": "tuesday"}, answer=examples.SYSTEM),
 )  # fmt: skip
-async def get_system(call: Call, name: str) -> Message:
+async def get_system(call: ApiCall, name: str) -> Message:
     """The system message that was set, or else the newest that was added."""
     found = await session_of(call, name).system()
     if found is None:
@@ -221,6 +221,6 @@ async def get_system(call: Call, name: str) -> Message:
     problems=(409,),
     example=Example(path=HERE, body={"content": "Be kind."}, answer=examples.SYSTEM),
 )  # fmt: skip
-async def set_system(call: Call, name: str, body: SystemBody) -> Message:
+async def set_system(call: ApiCall, name: str, body: SystemBody) -> Message:
     """Set the system message, replacing the previous one; limits never remove it."""
     return await session_of(call, name).set_system(body.content)

@@ -11,10 +11,10 @@ from ...features.notes import Note, NoteInfo, to_info
 from ...records import NOTE
 from ...store.protocol import Page
 from ...store.query import Scan
-from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
+from ..endpoint import Answer, ApiCall, Body, Example, PageQuery, endpoint
 from . import examples
-from .pages import read_page
-from .values import Metadata, Moment, Name, Text
+from .paging import read_page
+from .response_types import Metadata, Moment, Name, Text
 
 
 class NoteBody(Body):
@@ -31,7 +31,7 @@ class NoteBody(Body):
     "GET", "/api/v1/notes", right="read", summary="List notes", tag="notes",
     example=Example(answer=examples.page(examples.NOTE)),
 )  # fmt: skip
-async def list_notes(call: Call, query: PageQuery) -> Page[NoteInfo]:
+async def list_notes(call: ApiCall, query: PageQuery) -> Page[NoteInfo]:
     """The notes of the scope without their values, in order of creation."""
     scan = Scan(scope=call.path, kinds=(NOTE,), bodies=False)
     return await read_page(call, scan, query, to_info)
@@ -42,7 +42,7 @@ async def list_notes(call: Call, query: PageQuery) -> Page[NoteInfo]:
     headers=("If-None-Match",), problems=(404,),
     example=Example(path={"key": "plan"}, answer={**examples.NOTE, "value": {"monday": "rest"}}),
 )  # fmt: skip
-async def read_note(call: Call, key: str) -> Answer[Note]:
+async def read_note(call: ApiCall, key: str) -> Answer[Note]:
     """A note of the scope with its value; its version is the `ETag`."""
     note = await call.scope.notes.get(key)
     return Answer(note, version=note.version, status=304 if call.knows(note.version) else 200)
@@ -55,7 +55,7 @@ async def read_note(call: Call, key: str) -> Answer[Note]:
         path={"key": "plan"}, body={"value": {"monday": "rest"}, "description": "the week"}, answer=examples.NOTE
     ),
 )  # fmt: skip
-async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
+async def write_note(call: ApiCall, key: str, body: NoteBody) -> Answer[NoteInfo]:
     """Write a value under a key of the scope, replacing the previous one.
 
     With `If-Match: "3"` only if the note still has version 3, with `If-None-Match: *` only if there is none; otherwise
@@ -86,7 +86,7 @@ class RenameBody(Body):
     headers=("If-Match",), problems=(404, 409, 412),
     example=Example(path={"key": "plan"}, body={"key": "plans/week"}, answer=examples.NOTE | {"key": "plans/week"}),
 )  # fmt: skip
-async def rename_note(call: Call, key: str, body: RenameBody) -> Answer[NoteInfo]:
+async def rename_note(call: ApiCall, key: str, body: RenameBody) -> Answer[NoteInfo]:
     """Change the key of a note; 409 if the new key is taken. With `If-Match: "3"` only if it still has version 3."""
     note = await call.scope.notes.rename(key, body.key, if_version=call.if_version)
     return Answer(note, version=note.version)
@@ -96,7 +96,7 @@ async def rename_note(call: Call, key: str, body: RenameBody) -> Answer[NoteInfo
     "DELETE", "/api/v1/notes/{key:path}", right="write", summary="Delete a note", tag="notes", status=204,
     headers=("If-Match",), problems=(404, 412), example=Example(path={"key": "plan"}),
 )  # fmt: skip
-async def delete_note(call: Call, key: str) -> None:
+async def delete_note(call: ApiCall, key: str) -> None:
     """With `If-Match: "3"` only if the note still has version 3."""
     if not await call.scope.notes.delete(key, if_version=call.if_version):
         raise NotFoundError(f"{call.path.path!r} has no note {key!r}")

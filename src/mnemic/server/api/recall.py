@@ -1,4 +1,4 @@
-"""Recall, the context for a prompt, and single items by id."""
+"""Recall, the context for a prompt, single items by id, and the sources of items."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from ...checks import shown
-from ...errors import NotFoundError
-from ...features.hits import find_ref
+from ...errors import InvalidValueError, NotFoundError
+from ...features.hits import find_key, find_ref
 from ...messages import Message, Role
-from ...records import MEMORY, Record, Ref
-from ..endpoint import Answer, Body, Call, Example, Query, endpoint
+from ...records import ARCHIVED, MEMORY, MESSAGE, Record, Ref
+from ..endpoint import Answer, ApiCall, Body, Example, Query, endpoint
 from . import examples
-from .values import (
+from .response_types import (
     Filter,
     HitOut,
     Importance,
@@ -26,7 +26,6 @@ from .values import (
     Number,
     SessionName,
     Share,
-    Text,
     Tokens,
     hit_out,
 )
@@ -37,7 +36,7 @@ HitCount = Annotated[int, Meta(ge=0, le=1000, description="How many hits.")]
 class RecallQuery(Query):
     """A question, and what restricts the search; POST takes more."""
 
-    query: Text
+    query: str
     k: HitCount = 5
     kinds: list[Kind] | None = None
     roles: list[Role] | None = None
@@ -70,7 +69,7 @@ class RecallBody(SearchBody, kw_only=True):
     system messages and tool results. A hit counts as a use of a memory, unless `uses` is false.
     """
 
-    query: Text
+    query: str
     k: HitCount = 5
     neighbors: Annotated[int, Meta(ge=0, le=100)] = 0
     diverse: bool = True
@@ -84,7 +83,7 @@ class RecallBody(SearchBody, kw_only=True):
 class ContextBody(SearchBody):
     """Query of the context, by default the user's last message of the session, and how large it may be."""
 
-    query: Text | None = None
+    query: str | None = None
     max_tokens: Tokens = 4000
     session: SessionName | None = None
     share: Annotated[Share, Meta(description="Part of the tokens that is for recall.")] = 0.5
@@ -152,7 +151,7 @@ def item_out(record: Record) -> ItemOut:
     "POST", "/api/v1/recall", right="read", summary="Recall", tag="recall",
     example=Example(body={"query": "Why is Alice tired?", "k": 1}, answer={"hits": [examples.HIT]}),
 )  # fmt: skip
-async def recall(call: Call, body: RecallBody) -> Recalled:
+async def recall(call: ApiCall, body: RecallBody) -> Recalled:
     """Search messages, memories, notes, facts and summaries of the scope and below; the best hits, best first."""
     return Recalled(hits=[hit_out(hit) for hit in await call.scope.recall(**_fields(body))])
 
@@ -161,7 +160,7 @@ async def recall(call: Call, body: RecallBody) -> Recalled:
     "GET", "/api/v1/recall", right="read", summary="Recall, with a query in the address", tag="recall",
     example=Example(query={"query": "Why is Alice tired?", "k": 1}, answer={"hits": [examples.HIT]}),
 )  # fmt: skip
-async def recall_by_query(call: Call, query: RecallQuery) -> Recalled:
+async def recall_by_query(call: ApiCall, query: RecallQuery) -> Recalled:
     """The same as POST, for what fits into an address."""
     return Recalled(hits=[hit_out(hit) for hit in await call.scope.recall(**_fields(query))])
 
@@ -173,7 +172,7 @@ async def recall_by_query(call: Call, query: RecallQuery) -> Recalled:
         answer={"messages": [], "text": "", "tokens": 0, "hits": []},
     ),
 )  # fmt: skip
-async def build_context(call: Call, body: ContextBody) -> ContextOut:
+async def build_context(call: ApiCall, body: ContextBody) -> ContextOut:
     """Build a block for a prompt, of at most `max_tokens`, from what is in the scope and below.
 
     It has, oldest first and without repetition: the system message and running summary of the `session`, what recall
@@ -189,7 +188,7 @@ async def build_context(call: Call, body: ContextBody) -> ContextOut:
     headers=("If-None-Match",), problems=(404,),
     example=Example(path={"id": "sleep"}, answer=examples.ITEM),
 )  # fmt: skip
-async def get_item(call: Call, id: str, query: ItemQuery) -> Answer[ItemOut]:
+async def get_item(call: ApiCall, id: str, query: ItemQuery) -> Answer[ItemOut]:
     """A message, memory, note, fact or summary as it is stored, in the scope or below; its version is the `ETag`."""
     record = await _item(call, id, query.kind)
     return Answer(item_out(record), version=record.version, status=304 if call.knows(record.version) else 200)
@@ -200,7 +199,7 @@ async def get_item(call: Call, id: str, query: ItemQuery) -> Answer[ItemOut]:
     headers=("If-Match",), problems=(404, 409, 412),
     example=Example(path={"id": "sleep"}, body={"pinned": True}, answer=examples.ITEM | {"pinned": True}),
 )  # fmt: skip
-async def update_item(call: Call, id: str, query: ItemQuery, body: ItemChanges) -> Answer[ItemOut]:
+async def update_item(call: ApiCall, id: str, query: ItemQuery, body: ItemChanges) -> Answer[ItemOut]:
     """Change the importance, metadata or pin of anything that recall finds, in the scope or below.
 
     With `If-Match: "1"` only if it still has version 1.
@@ -212,13 +211,13 @@ async def update_item(call: Call, id: str, query: ItemQuery, body: ItemChanges) 
     return Answer(item_out(record), version=record.version)
 
 
-async def _item(call: Call, id: str, kind: str | None) -> Record:
+async def _item(call: ApiCall, id: str, kind: str | None) -> Record:
     if kind is not None:
         return await _read(call, Ref(call.path, kind, id))
     return await _read(call, await find_ref(call.store, call.path, id, MEMORY))
 
 
-async def _read(call: Call, ref: Ref) -> Record:
+async def _read(call: ApiCall, ref: Ref) -> Record:
     (record,) = await call.store.read([ref])
     if record is None:
         raise NotFoundError(f"{call.path.path!r} has nothing with the id {shown(ref.key)}")
@@ -227,3 +226,30 @@ async def _read(call: Call, ref: Ref) -> Record:
 
 def _fields(given: Struct) -> dict[str, Any]:
     return {name: getattr(given, name) for name in given.__struct_fields__}
+
+
+class SourceOut(Struct, kw_only=True, frozen=True):
+    """A session, its scope, and the message in it if the source is one."""
+
+    scope: str
+    session: str
+    message: str | None
+
+
+@endpoint(
+    "GET", "/api/v1/sources/{source:path}", right="read", summary="Find a source", tag="sources", problems=(404,),
+    example=Example(path={"source": "monday"}, answer={"scope": "acme/alice", "session": "monday", "message": None}),
+)  # fmt: skip
+async def find_source(call: ApiCall, source: str) -> SourceOut:
+    """The session of the scope with this name, or the message here or below with this id.
+
+    The `source` of a fact or a memory is such a name if the writer gave one; it may be any other name.
+    """
+    try:
+        session = await call.scope.sessions.get(source)
+    except (NotFoundError, InvalidValueError):
+        ref = await find_key(call.store, call.path, source)
+        if ref is None or ref.kind not in (MESSAGE, ARCHIVED):
+            raise NotFoundError(f"{call.path.path!r} has no session or message {source!r}") from None
+        return SourceOut(scope=ref.scope.parent.path, session=ref.scope.name, message=ref.key)
+    return SourceOut(scope=session.scope.parent.path, session=session.name, message=None)

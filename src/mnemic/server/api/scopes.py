@@ -10,11 +10,11 @@ from ...features.certificate import ErasureCertificate
 from ...features.forgetting import Forgotten
 from ...recall.metrics import Metrics
 from ...store.protocol import Page
-from ..endpoint import Body, Call, Example, PageQuery, endpoint
-from ..recent_writes import done_once
+from ..endpoint import ApiCall, Body, Example, PageQuery, endpoint
+from ..idempotency import done_once
 from . import examples
-from .pages import decode_cursor, encode_cursor
-from .values import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
+from .paging import decode_cursor, encode_cursor
+from .response_types import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
 
 CERTIFICATE: dict[str, Any] = {
     "format": "mnemic.erasure/1",
@@ -78,7 +78,7 @@ class EraseBody(Body):
     "GET", "/api/v1/scopes", right="read", summary="List scopes", tag="scopes",
     example=Example(answer=examples.page(examples.COUNTS)),
 )  # fmt: skip
-async def list_scopes(call: Call, query: PageQuery) -> Page[ScopeOut]:
+async def list_scopes(call: ApiCall, query: PageQuery) -> Page[ScopeOut]:
     """The scopes, here and below, that are not empty, in order of their paths, each with its own counts."""
     after = decode_cursor(call, query.cursor, "path")
     left = [one for one in await call.scope.scopes() if after is None or one.scope.path > after]
@@ -91,7 +91,7 @@ async def list_scopes(call: Call, query: PageQuery) -> Page[ScopeOut]:
     "GET", "/api/v1/stats", right="read", summary="Count what is stored", tag="scopes",
     example=Example(answer=examples.COUNTS),
 )  # fmt: skip
-async def get_stats(call: Call) -> ScopeOut:
+async def get_stats(call: ApiCall) -> ScopeOut:
     """The counts of the scope and those below together."""
     return scope_out(await call.scope.stats())
 
@@ -100,7 +100,7 @@ async def get_stats(call: Call) -> ScopeOut:
     "POST", "/api/v1/forget", right="write", summary="Forget by id or filter", tag="scopes", problems=(404, 409),
     example=Example(body={"ids": ["sleep"]}, answer={"matched": 1, "archived": 0, "deleted": 1}),
 )  # fmt: skip
-async def forget(call: Call, body: ForgetBody) -> Forgotten:
+async def forget(call: ApiCall, body: ForgetBody) -> Forgotten:
     """Delete, in the scope and below, what has these ids, or everything that passes all filters.
 
     Filters need the right `erase`; they never delete pinned records, or a tool call without its results. With
@@ -127,7 +127,7 @@ async def forget(call: Call, body: ForgetBody) -> Forgotten:
     "POST", "/api/v1/erase", right="erase", summary="Erase a scope", tag="scopes", scoped="named",
     example=Example(query={"scope": "acme/alice"}, body={"dry_run": True}, answer=CERTIFICATE),
 )  # fmt: skip
-async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
+async def erase(call: ApiCall, body: EraseBody) -> ErasureCertificate:
     """Delete everything in the scope and below, of every kind, without a trace; `scope` must be given.
 
     The answer is a signed certificate, which names the scope by the `pseudonym`, if given. Its `unreached` says what
@@ -150,6 +150,6 @@ async def erase(call: Call, body: EraseBody) -> ErasureCertificate:
         }
     ),
 )  # fmt: skip
-async def get_metrics(call: Call) -> Metrics:
+async def get_metrics(call: ApiCall) -> Metrics:
     """Hit ratio, uses, scores and latency of recall since the server was started, by hour."""
     return await call.memory.metrics()

@@ -11,13 +11,23 @@ from msgspec.structs import asdict
 from ...checks import shown
 from ...errors import NotFoundError
 from ...features.listing import NewestMessages, SessionInfo, session_page
+from ...features.session_settings import Retention
 from ...features.sessions import AsyncSession
-from ...features.settings import Retention
 from ...store.protocol import Page
-from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
+from ..endpoint import Answer, ApiCall, Body, Example, PageQuery, endpoint
 from . import examples
-from .pages import decode_cursor, decode_place, encode_cursor, encode_place
-from .values import Limit, Name, Seconds, SessionName, SessionOut, SettingsOut, duration, session_out, settings_out
+from .paging import decode_cursor, decode_place, encode_cursor, encode_place
+from .response_types import (
+    Limit,
+    Name,
+    Seconds,
+    SessionName,
+    SessionOut,
+    SettingsOut,
+    duration,
+    session_out,
+    settings_out,
+)
 
 HERE = {"name": "monday"}
 
@@ -60,7 +70,7 @@ class SummaryOut(Struct, kw_only=True):
     summary: str | None
 
 
-def session_of(call: Call, name: str) -> AsyncSession:
+def session_of(call: ApiCall, name: str) -> AsyncSession:
     """Return a session of the scope of a call."""
     return call.scope.session(name)
 
@@ -69,7 +79,7 @@ def session_of(call: Call, name: str) -> AsyncSession:
     "GET", "/api/v1/sessions", right="read", summary="List sessions", tag="sessions",
     example=Example(answer=examples.page(examples.SESSION)),
 )  # fmt: skip
-async def list_sessions(call: Call, query: SessionsQuery) -> Page[SessionOut]:
+async def list_sessions(call: ApiCall, query: SessionsQuery) -> Page[SessionOut]:
     """The sessions of the scope and below that have messages, with titles, counts, tokens and times.
 
     With `order=recent`, a session that gets a message while the pages are read comes again at the end, so that none is
@@ -122,7 +132,7 @@ def _recent(every: list[SessionInfo], place: RecentPlace, limit: int) -> tuple[l
     "GET", "/api/v1/sessions/{name}", right="read", summary="Get a session", tag="sessions", problems=(404,),
     example=Example(path=HERE, answer=examples.SESSION),
 )  # fmt: skip
-async def get_session(call: Call, name: str) -> SessionOut:
+async def get_session(call: ApiCall, name: str) -> SessionOut:
     """Title, counts, tokens and last activity of a session that has messages."""
     return session_out(await call.scope.sessions.get(name))
 
@@ -131,7 +141,7 @@ async def get_session(call: Call, name: str) -> SessionOut:
     "PATCH", "/api/v1/sessions/{name}", right="write", summary="Change the settings of a session", tag="sessions",
     problems=(409,), example=Example(path=HERE, body={"max_tokens": 4000}, answer=examples.SETTINGS),
 )  # fmt: skip
-async def configure_session(call: Call, name: str, body: SettingsBody) -> SettingsOut:
+async def configure_session(call: ApiCall, name: str, body: SettingsBody) -> SettingsOut:
     """Change the given settings for every writer; others stay. A lower limit takes effect with the next message.
 
     When `max_messages` or `max_tokens` is exceeded, the oldest messages overflow: to the session's archive, which
@@ -147,7 +157,7 @@ async def configure_session(call: Call, name: str, body: SettingsBody) -> Settin
     "DELETE", "/api/v1/sessions/{name}", right="erase", summary="Delete a session", tag="sessions", status=204,
     problems=(404,), example=Example(path=HERE),
 )  # fmt: skip
-async def delete_session(call: Call, name: str) -> None:
+async def delete_session(call: ApiCall, name: str) -> None:
     """Delete a session with its messages, archive, summary and settings."""
     if not await call.scope.sessions.delete(name):
         raise NotFoundError(f"{call.path.path!r} has no session {shown(name)}")
@@ -157,7 +167,7 @@ async def delete_session(call: Call, name: str) -> None:
     "GET", "/api/v1/sessions/{name}/settings", right="read", summary="Get the settings of a session", tag="sessions",
     example=Example(path=HERE, answer={**examples.SETTINGS, "max_tokens": None}),
 )  # fmt: skip
-async def get_settings(call: Call, name: str) -> SettingsOut:
+async def get_settings(call: ApiCall, name: str) -> SettingsOut:
     """The limits, the overflow policy and the retention of a session, also of one that has no messages yet."""
     return settings_out(await session_of(call, name).settings())
 
@@ -166,7 +176,7 @@ async def get_settings(call: Call, name: str) -> SettingsOut:
     "GET", "/api/v1/sessions/{name}/summary", right="read", summary="Get the summary of a session", tag="sessions",
     example=Example(path=HERE, answer={"summary": None}),
 )  # fmt: skip
-async def get_summary(call: Call, name: str) -> SummaryOut:
+async def get_summary(call: ApiCall, name: str) -> SummaryOut:
     """The running summary of the messages that a limit removed."""
     return SummaryOut(summary=await session_of(call, name).summary())
 
@@ -175,7 +185,7 @@ async def get_summary(call: Call, name: str) -> SummaryOut:
     "POST", "/api/v1/sessions/{name}/clear", right="erase", summary="Clear a session", tag="sessions", status=204,
     example=Example(path=HERE, body={"keep_system": True}),
 )  # fmt: skip
-async def clear_session(call: Call, name: str, body: ClearBody) -> None:
+async def clear_session(call: ApiCall, name: str, body: ClearBody) -> None:
     """Delete all messages, the archive and the summary; the settings stay."""
     await session_of(call, name).clear(keep_system=body.keep_system)
 
@@ -189,7 +199,7 @@ async def clear_session(call: Call, name: str, body: ClearBody) -> None:
         answer=examples.SESSION | {"name": "friday", "scope": "acme/alice/friday", "messages": 1, "tokens": 12},
     ),
 )  # fmt: skip
-async def fork_session(call: Call, name: str, body: ForkBody) -> Answer[SessionOut]:
+async def fork_session(call: ApiCall, name: str, body: ForkBody) -> Answer[SessionOut]:
     """Copy a session with its archive, summary and settings, up to the message `at` or all of it, beside itself."""
     await call.scope.sessions.get(name)
     copy = await session_of(call, name).fork(body.name, body.at)

@@ -20,8 +20,8 @@ from ...store.wire import (
     CLOCK_HEADER,
     PATH,
     SERVER_HEADER,
-    Found,
     HistoryBegin,
+    Matches,
     Outcomes,
     Records,
     Refs,
@@ -31,9 +31,9 @@ from ...store.wire import (
     from_wire,
 )
 from ..decoding import JSON_TYPE
-from ..endpoint import Answer, Call, Example, endpoint
-from ..recent_writes import done_once, server_id, server_stamp
-from .pages import read_in_steps
+from ..endpoint import Answer, ApiCall, Example, endpoint
+from ..idempotency import done_once, server_id, server_stamp
+from .paging import read_in_steps
 
 MOST_ITEMS, MOST_MATCHES = 1000, 10_000
 """Largest number of records or streams, and of matches, in an answer."""
@@ -53,7 +53,7 @@ STORE = {
     "GET", PATH, right="read", summary="The store, as the key may use it", tag="store", scoped=False,
     example=Example(answer=STORE),
 )  # fmt: skip
-async def describe_store(call: Call) -> Answer[ServedStore]:
+async def describe_store(call: ApiCall) -> Answer[ServedStore]:
     """The first request of `mnemic.open("http://…")`."""
     access = call.access
     return _answer(
@@ -71,7 +71,7 @@ async def describe_store(call: Call) -> Answer[ServedStore]:
     "POST", f"{PATH}/read", right="read", summary="Read records", tag="store", scoped=False,
     example=Example(body={"refs": [{"scope": WHERE, "kind": "note", "key": "none"}]}, answer={"records": [None]}),
 )  # fmt: skip
-async def read_records(call: Call, body: Refs) -> Answer[Records]:
+async def read_records(call: ApiCall, body: Refs) -> Answer[Records]:
     """The record of each ref, null for one that does not exist; only of the first refs if the answer would be large."""
     _check_clock(call)
     refs = body.refs[:MOST_ITEMS]
@@ -88,7 +88,7 @@ async def read_records(call: Call, body: Refs) -> Answer[Records]:
     scoped=False,
     example=Example(body={"scope": WHERE, "kinds": ["summary"], "limit": 10}, answer={"items": [], "cursor": None}),
 )  # fmt: skip
-async def scan_records(call: Call, body: WireScan) -> Answer[Page[Record]]:
+async def scan_records(call: ApiCall, body: WireScan) -> Answer[Page[Record]]:
     """A page of records; one with a `cursor` is not the last, however few it has."""
     _check_clock(call)
     scan = from_wire(body)
@@ -109,7 +109,7 @@ async def scan_records(call: Call, body: WireScan) -> Answer[Page[Record]]:
     "POST", f"{PATH}/streams", right="read", summary="List streams", tag="store", scoped=False,
     example=Example(body={"scope": WHERE, "kinds": ["summary"]}, answer={"items": [], "cursor": None}),
 )  # fmt: skip
-async def scan_streams(call: Call, body: StreamScan) -> Answer[Page[Stream]]:
+async def scan_streams(call: ApiCall, body: StreamScan) -> Answer[Page[Stream]]:
     """A page of streams, by scope and kind."""
     _check_clock(call)
     return _answer(await call.store.streams(replace(body, limit=min(body.limit, MOST_ITEMS))))
@@ -119,13 +119,13 @@ async def scan_streams(call: Call, body: StreamScan) -> Answer[Page[Stream]]:
     "POST", f"{PATH}/search", right="read", summary="Search records", tag="store", scoped=False,
     example=Example(body={"scope": WHERE, "query": "coffee", "limit": 0}, answer={"matches": []}),
 )  # fmt: skip
-async def search_records(call: Call, body: WireSearch) -> Answer[Found]:
+async def search_records(call: ApiCall, body: WireSearch) -> Answer[Matches]:
     """The records that answer a query, best first."""
     _check_clock(call)
     search = from_wire(body)
     if search.limit > MOST_MATCHES:
         raise InvalidValueError(f"a search on a server finds at most {MOST_MATCHES:,} records, not {search.limit:,}")
-    return _answer(Found(await call.store.search(search)))
+    return _answer(Matches(await call.store.search(search)))
 
 
 @endpoint(
@@ -136,7 +136,7 @@ async def search_records(call: Call, body: WireSearch) -> Answer[Found]:
         answer={"outcomes": [{"seq": 1, "version": 1, "created": WHEN, "updated": WHEN, "key": "plan"}]},
     ),
 )  # fmt: skip
-async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
+async def write_records(call: ApiCall, body: Write) -> Answer[Outcomes]:
     """Apply all operations, or none.
 
     A write with the header `Mnemic-Write`, a random id, can be repeated for a while: it is not done again. The
@@ -154,14 +154,14 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     "GET", f"{PATH}/history", right="read", summary="When the history begins", tag="store", scoped=False,
     example=Example(answer={"since": WHEN}),
 )  # fmt: skip
-async def describe_history(call: Call) -> Answer[HistoryBegin]:
+async def describe_history(call: ApiCall) -> Answer[HistoryBegin]:
     """From when on all earlier versions are there; null if the server keeps none."""
     return _answer(HistoryBegin(await history_since(call.store)))
 
 
 @endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,
           example=Example(answer={"removed": {}, "unreached": []}))  # fmt: skip
-async def scrub_store(call: Call) -> Answer[Scrubbed]:
+async def scrub_store(call: ApiCall) -> Answer[Scrubbed]:
     """Deleted data is overwritten in the files of stores that keep it for a while."""
     return _answer(await scrub(call.store))
 
@@ -190,6 +190,6 @@ def _encoded(content: bytes) -> Answer[Any]:
     return response  # type: ignore[no-any-return]
 
 
-def _check_clock(call: Call) -> None:
+def _check_clock(call: ApiCall) -> None:
     if CLOCK_HEADER in call.request.headers:
         raise InvalidValueError("the clock of a memory on a server is the server's: open it without clock")

@@ -9,17 +9,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...checks import EARLIEST, LATEST, check_number, check_time, from_microseconds, shown, to_microseconds
 from ...errors import InvalidValueError, NotFoundError
-from ...features.timeline import DECADE, Missing, Place, Timeline, TimelineCache, time_of
+from ...features.timeline import DECADE, Missing, Timeline, TimelineCache, TimelinePlace, time_of
 from ...messages import Role
 from ...recall.index_entry import TURNS
 from ...records import MESSAGE, OF_SESSIONS, Record, Ref, ScopePath
 from ...store.protocol import Page
-from ..endpoint import Body, Call, Example, Query, endpoint
+from ..endpoint import ApiCall, Body, Example, Query, endpoint
 from . import examples
-from .message_view import MessageView, message_view
-from .pages import decode_place, encode_place
-from .sources import find_source
-from .values import Importance, Metadata, Moment, Name, Number
+from .conversation import MessageView, message_view
+from .paging import decode_place, encode_place
+from .recall import find_source
+from .response_types import Importance, Metadata, Moment, Name, Number
 
 RecordKind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
 Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
@@ -106,7 +106,7 @@ class RecordDetail(RecordOut, frozen=True):
     """Path of the session that the source names, or that it is a message of, if that is still there."""
 
 
-async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
+async def read_timeline(call: ApiCall, query: TimelineFilters) -> Timeline:
     """Return the timeline that a query asks for, without the restriction to its time."""
     cache: TimelineCache = call.request.app.state.timelines
     kinds = {} if query.kinds is None else {"kinds": query.kinds}
@@ -130,7 +130,7 @@ async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
         },
     ),
 )  # fmt: skip
-async def timeline(call: Call, query: TimelineQuery) -> TimelineOut:
+async def timeline(call: ApiCall, query: TimelineQuery) -> TimelineOut:
     """How many records of the scope and below there are in each part of a time, by kind.
 
     Facts are where they begin to be true, notes and summaries where they changed last, everything else where it was
@@ -183,13 +183,13 @@ def _around(first: int, last: int) -> tuple[datetime, datetime]:
         },
     ),
 )  # fmt: skip
-async def timeline_records(call: Call, query: RecordsQuery) -> Page[RecordOut]:
+async def timeline_records(call: ApiCall, query: RecordsQuery) -> Page[RecordOut]:
     """The records of a timeline, newest first, with the first 500 characters of their texts."""
     found = await read_timeline(call, query)
     since = None if query.since is None else check_time(query.since, "since")
     until = None if query.until is None else check_time(query.until, "until")
     found.keep(since, until)
-    refs, place = found.newest(query.limit, decode_place(call, query.cursor, "time", Place))
+    refs, place = found.newest(query.limit, decode_place(call, query.cursor, "time", TimelinePlace))
     records = await call.store.read(refs)
     cursor = encode_place(call, place, "time")
     return Page(tuple(record_out(record) for record in records if record is not None), cursor)
@@ -206,7 +206,7 @@ class RecordQuery(Query):
     "GET", "/api/v1/timeline/record", right="read", summary="Read a record of any kind", tag="timeline",
     problems=(404,), example=Example(query={"kind": "memory", "id": "sleep"}, answer=examples.RECORD),
 )  # fmt: skip
-async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
+async def timeline_record(call: ApiCall, query: RecordQuery) -> RecordDetail:
     """A record of exactly this scope with its source, times and metadata; a message also if it is archived."""
     return await _detail(call, await _find(call, query))
 
@@ -226,7 +226,7 @@ class ChangeBody(Body):
         answer={**examples.RECORD, "pinned": True, "version": 2},
     ),
 )  # fmt: skip
-async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> RecordDetail:
+async def change_record(call: ApiCall, query: RecordQuery, body: ChangeBody) -> RecordDetail:
     """Change the importance or the pin of a record of exactly this scope; the answer is the record.
 
     With `If-Match: "1"` only if it still has version 1.
@@ -236,7 +236,7 @@ async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> Rec
     return await _detail(call, await _find(call, query))
 
 
-async def _find(call: Call, query: RecordQuery) -> Record:
+async def _find(call: ApiCall, query: RecordQuery) -> Record:
     kinds = TURNS if query.kind == MESSAGE else (query.kind,)
     for record in await call.store.read([Ref(call.path, kind, query.id) for kind in kinds]):
         if record is not None:
@@ -244,7 +244,7 @@ async def _find(call: Call, query: RecordQuery) -> Record:
     raise NotFoundError(f"{call.path.path!r} has no {query.kind} with the id {shown(query.id)}")
 
 
-async def _detail(call: Call, record: Record) -> RecordDetail:
+async def _detail(call: ApiCall, record: Record) -> RecordDetail:
     brief = record_out(record, None)
     return RecordDetail(
         **{name: getattr(brief, name) for name in RecordOut.__struct_fields__},
@@ -260,7 +260,7 @@ async def _detail(call: Call, record: Record) -> RecordDetail:
     )
 
 
-async def _source(call: Call, source: str | None) -> str | None:
+async def _source(call: ApiCall, source: str | None) -> str | None:
     if source is None:
         return None
     try:

@@ -12,9 +12,9 @@ from msgspec import Meta
 from ...errors import InvalidValueError
 from ...event_loop import off_loop
 from ...features.export import export_lines
-from ...features.importing import Imported
+from ...features.record_import import Imported
 from ...transfer.formats import NAMES
-from ..endpoint import Call, Example, Query, Streamed, endpoint
+from ..endpoint import ApiCall, Example, Query, Streamed, endpoint
 from ..problems import RequestError
 from . import examples
 
@@ -35,7 +35,7 @@ class ImportQuery(Query):
     "GET", "/api/v1/export", right="read", summary="Export a scope", tag="transfer", content=JSON_LINES,
     example=Example(answer=examples.EXPORT),
 )  # fmt: skip
-async def export(call: Call) -> Streamed:
+async def export(call: ApiCall) -> Streamed:
     """Everything in the scope and below as JSON lines, without loss; vectors are recomputed by an import.
 
     The last line has the number of records: an export without it is not complete.
@@ -57,7 +57,7 @@ async def export(call: Call) -> Streamed:
         answer={"records": 0, "written": 0, "format": "mnemic", "skipped": []},
     ),
 )  # fmt: skip
-async def import_file(call: Call, query: ImportQuery) -> Imported:
+async def import_file(call: ApiCall, query: ImportQuery) -> Imported:
     """Import an export of Mnemic or of another tool, whose format is found from its content unless it is named.
 
     With `scope` it goes there; without, an export of Mnemic goes to its original scopes. The whole file is checked

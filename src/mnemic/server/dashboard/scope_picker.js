@@ -75,7 +75,7 @@ export function ScopePicker({ scope, root, onScope }) {
       ${open && shown.map((one, i) => html`<li key=${one.scope} id="${id}-${i}" role="option" aria-selected=${i === at ? "true" : "false"}
         onPointerDown=${(e) => (e.preventDefault(), choose(one.scope))}>
         <span class="ellipsis">${one.scope === "/" ? "/ (everything)" : one.scope}</span>
-        ${one.counts && html`<small class="muted">${plural(one.counts.messages + one.counts.memories + one.counts.notes + one.counts.facts, "record")}</small>`}
+        ${one.counts && html`<small class="muted">${plural(one.counts.messages + one.counts.memories + one.counts.notes + one.counts.facts + one.counts.state, "record")}</small>`}
       </li>`)}
     </ul>
   </div>`;

@@ -15,9 +15,9 @@ from msgspec import UNSET, Struct
 from ...checks import shown
 from ...errors import InvalidValueError
 from ...layers.restricted import Right
-from ..endpoint import Call, Example, Method, endpoint
+from ...mem0.memories import AddOutcome, Entity, HistoryItem, Mem0Memory, Memories
+from ..endpoint import ApiCall, Example, Method, endpoint
 from . import requests as given
-from .memories import Entity, Event, HistoryItem, Memories, Memory
 from .requests import only
 
 Run = TypeVar("Run", bound=Callable[..., Any])
@@ -47,25 +47,25 @@ def path(method: Method, path: str, right: Right, body: Any = UNSET, **query: st
 class Results(Struct):
     """A list of memories."""
 
-    results: list[Memory]
+    results: list[Mem0Memory]
 
 
 class Events(Struct):
     """Outcome of each text."""
 
-    results: list[Event]
+    results: list[AddOutcome]
 
 
 class Added(Struct, kw_only=True):
     """Outcome of each text, under the id of one event that is done."""
 
-    results: list[Event]
+    results: list[AddOutcome]
     event_id: str
     status: str = "SUCCEEDED"
     message: str = "Memories were stored."
 
 
-class Said(Struct):
+class Notice(Struct):
     """A message for people."""
 
     message: str
@@ -82,7 +82,7 @@ class PageOf(Struct, kw_only=True):
 class MemoryPage(PageOf, kw_only=True):
     """A page of memories."""
 
-    results: list[Memory]
+    results: list[Mem0Memory]
 
 
 class EntityPage(PageOf, kw_only=True):
@@ -108,7 +108,7 @@ class EventStatus(Struct, kw_only=True):
     """An addition of memories, which is done when it is answered."""
 
     id: str
-    results: list[Memory]
+    results: list[Mem0Memory]
     event_type: str = "ADD"
     status: str = "SUCCEEDED"
 
@@ -121,11 +121,11 @@ class Feedback(Struct):
     feedback_reason: str | None
 
 
-def _memories(call: Call) -> Memories:
-    return Memories(call.scope, call.store, call.request.app.state.mem0_places)
+def _memories(call: ApiCall) -> Memories:
+    return Memories(call.scope, call.request.app.state.mem0_places)
 
 
-async def _add(call: Call, body: given.AddBody) -> list[Event]:
+async def _add(call: ApiCall, body: given.AddBody) -> list[AddOutcome]:
     return await _memories(call).add(
         body.texts(),
         body.entities(body.filters),
@@ -136,14 +136,14 @@ async def _add(call: Call, body: given.AddBody) -> list[Event]:
     )
 
 
-async def _list(call: Call, body: given.ListBody, most: int | None = None) -> list[Memory]:
+async def _list(call: ApiCall, body: given.ListBody, most: int) -> list[Mem0Memory]:
     memories = _memories(call)
     limit = body.top_k if body.limit is None else body.limit
-    _, found = await memories.find(memories.filters(*body.conditions()), limit=most if limit is None else limit)
+    found = await memories.first(memories.filters(*body.conditions()), most if limit is None else limit)
     return only(found, body.fields)
 
 
-async def _list_page(call: Call, body: given.ListBody) -> MemoryPage:
+async def _list_page(call: ApiCall, body: given.ListBody) -> MemoryPage:
     page, size = body.page or 1, body.page_size or DEFAULT_PAGE
     memories = _memories(call)
     count, found = await memories.find(memories.filters(*body.conditions()), (page - 1) * size, size)
@@ -151,7 +151,7 @@ async def _list_page(call: Call, body: given.ListBody) -> MemoryPage:
     return MemoryPage(count=count, next=after, previous=before, results=only(found, body.fields))
 
 
-def _around(call: Call, page: int, size: int, count: int) -> tuple[str | None, str | None]:
+def _around(call: ApiCall, page: int, size: int, count: int) -> tuple[str | None, str | None]:
     """Return the addresses of the pages after and before one."""
 
     def address(number: int) -> str:
@@ -161,7 +161,7 @@ def _around(call: Call, page: int, size: int, count: int) -> tuple[str | None, s
     return address(page + 1) if page * size < count else None, address(page - 1) if page > 1 else None
 
 
-async def _search(call: Call, body: given.SearchBody, k: int = DEFAULT_K) -> list[Memory]:
+async def _search(call: ApiCall, body: given.Mem0SearchBody, k: int = DEFAULT_K) -> list[Mem0Memory]:
     if not body.query.strip():
         raise InvalidValueError("query is empty")
     memories = _memories(call)
@@ -180,7 +180,7 @@ async def _search(call: Call, body: given.SearchBody, k: int = DEFAULT_K) -> lis
 
 
 @path("POST", "/memories", "write", ADD)
-async def mem0_add(call: Call, query: given.Ignored, body: given.AddBody) -> Events:
+async def mem0_add(call: ApiCall, query: given.IgnoredQuery, body: given.AddBody) -> Events:
     """Store each message as a memory, as it is: no model extracts facts. System messages are left out.
 
     Unless `infer` is false, a text that the same user, agent, app and run have already is not stored again.
@@ -189,62 +189,66 @@ async def mem0_add(call: Call, query: given.Ignored, body: given.AddBody) -> Eve
 
 
 @path("POST", "/v1/memories/", "write", ADD)
-async def mem0_add_v1(call: Call, query: given.Ignored, body: given.AddBody) -> list[Event] | Events:
+async def mem0_add_v1(call: ApiCall, query: given.IgnoredQuery, body: given.AddBody) -> list[AddOutcome] | Events:
     """Add memories; with the `output_format` v1.1, the answer is an object."""
     events = await _add(call, body)
     return Events(events) if body.output_format == "v1.1" else events
 
 
 @path("POST", "/v3/memories/add/", "write", ADD)
-async def mem0_add_v3(call: Call, query: given.Ignored, body: given.AddBody) -> Added:
+async def mem0_add_v3(call: ApiCall, query: given.IgnoredQuery, body: given.AddBody) -> Added:
     """Add memories, before it answers."""
     events = await _add(call, body)
     return Added(results=events, event_id=events[0].id if events else "")
 
 
 @path("GET", "/memories", "read")
-async def mem0_list(call: Call, query: given.ListQuery) -> Results:
+async def mem0_list(call: ApiCall, query: given.ListQuery) -> Results:
     """List the memories of a user, agent, app or run, by default of all: of each user, the newest first."""
     return Results(await _list(call, query.body(), MOST_LISTED))
 
 
 @path("GET", "/v1/memories/", "read")
-async def mem0_list_v1(call: Call, query: given.ListQuery) -> list[Memory] | MemoryPage:
+async def mem0_list_v1(call: ApiCall, query: given.ListQuery) -> list[Mem0Memory] | MemoryPage:
     """List memories; with `page` and `page_size`, one page."""
     body = query.body()
     return await (_list_page(call, body) if body.page and body.page_size else _list(call, body, DEFAULT_PAGE))
 
 
 @path("POST", "/v2/memories/", "read", {"filters": CAROL})
-async def mem0_list_v2(call: Call, query: given.PageQuery, body: given.ListBody) -> list[Memory] | MemoryPage:
+async def mem0_list_v2(
+    call: ApiCall, query: given.Mem0PageQuery, body: given.ListBody
+) -> list[Mem0Memory] | MemoryPage:
     """List the memories that pass filters; with `page` and `page_size`, one page."""
     body.page, body.page_size = query.page or body.page, query.page_size or body.page_size
     return await (_list_page(call, body) if body.page and body.page_size else _list(call, body, DEFAULT_PAGE))
 
 
 @path("POST", "/v3/memories/", "read", {"filters": CAROL})
-async def mem0_list_v3(call: Call, query: given.PageQuery, body: given.ListBody) -> MemoryPage:
+async def mem0_list_v3(call: ApiCall, query: given.Mem0PageQuery, body: given.ListBody) -> MemoryPage:
     """List one page of the memories that pass filters: of each user, the newest first."""
     body.page, body.page_size = query.page or body.page, query.page_size or body.page_size
     return await _list_page(call, body)
 
 
 @path("POST", "/search", "read", FIND)
-async def mem0_search(call: Call, query: given.Ignored, body: given.SearchBody) -> Results:
+async def mem0_search(call: ApiCall, query: given.IgnoredQuery, body: given.Mem0SearchBody) -> Results:
     """Find the memories that pass filters and answer a question, best first, with a score from 0 to 1."""
     return Results(await _search(call, body, 20))
 
 
 @path("POST", "/v1/memories/search/", "read", FIND)
 @path("POST", "/v2/memories/search/", "read", FIND)
-async def mem0_search_v2(call: Call, query: given.Ignored, body: given.SearchBody) -> list[Memory] | Results:
+async def mem0_search_v2(
+    call: ApiCall, query: given.IgnoredQuery, body: given.Mem0SearchBody
+) -> list[Mem0Memory] | Results:
     """Find memories; with the `output_format` v1.1, the answer is an object."""
     found = await _search(call, body)
     return Results(found) if body.output_format == "v1.1" else found
 
 
 @path("POST", "/v3/memories/search/", "read", FIND)
-async def mem0_search_v3(call: Call, query: given.Ignored, body: given.SearchBody) -> Results:
+async def mem0_search_v3(call: ApiCall, query: given.IgnoredQuery, body: given.Mem0SearchBody) -> Results:
     """Find memories."""
     return Results(await _search(call, body))
 
@@ -254,35 +258,35 @@ async def mem0_search_v3(call: Call, query: given.Ignored, body: given.SearchBod
 
 @path("GET", "/memories/{memory_id}", "read")
 @path("GET", "/v1/memories/{memory_id}/", "read")
-async def mem0_get(call: Call, memory_id: str, query: given.Ignored) -> Memory:
+async def mem0_get(call: ApiCall, memory_id: str, query: given.IgnoredQuery) -> Mem0Memory:
     """Get a memory of any user."""
     return await _memories(call).get(memory_id)
 
 
 @path("PUT", "/memories/{memory_id}", "write", {"text": "Carol eats fish."})
 @path("PUT", "/v1/memories/{memory_id}/", "write", {"text": "Carol eats fish."})
-async def mem0_update(call: Call, memory_id: str, query: given.Ignored, body: given.UpdateBody) -> Memory:
+async def mem0_update(call: ApiCall, memory_id: str, query: given.IgnoredQuery, body: given.UpdateBody) -> Mem0Memory:
     """Change the text, metadata, timestamp or expiry of a memory; the old text stays in its history."""
     return await _memories(call).update(memory_id, body.changes())
 
 
 @path("DELETE", "/memories/{memory_id}", "write")
 @path("DELETE", "/v1/memories/{memory_id}/", "write")
-async def mem0_delete(call: Call, memory_id: str, query: given.Ignored) -> Said:
+async def mem0_delete(call: ApiCall, memory_id: str, query: given.IgnoredQuery) -> Notice:
     """Delete a memory; its text stays in its history until the memories of its user are deleted."""
     await _memories(call).delete(memory_id)
-    return Said("Memory deleted successfully!")
+    return Notice("Memory deleted successfully!")
 
 
 @path("GET", "/memories/{memory_id}/history", "read")
 @path("GET", "/v1/memories/{memory_id}/history/", "read")
-async def mem0_history(call: Call, memory_id: str, query: given.Ignored) -> list[HistoryItem]:
+async def mem0_history(call: ApiCall, memory_id: str, query: given.IgnoredQuery) -> list[HistoryItem]:
     """List the events of a memory through this API, oldest first, also after it was deleted."""
     return await _memories(call).history(memory_id)
 
 
 @path("POST", "/v1/feedback/", "write", {"memory_id": ID, "feedback": "POSITIVE"})
-async def mem0_feedback(call: Call, query: given.Ignored, body: given.FeedbackBody) -> Feedback:
+async def mem0_feedback(call: ApiCall, query: given.IgnoredQuery, body: given.FeedbackBody) -> Feedback:
     """Keep feedback in the memory's metadata; POSITIVE also counts as a use, so that it fades more slowly."""
     memories = _memories(call)
     old = await memories.get(body.memory_id)
@@ -295,7 +299,7 @@ async def mem0_feedback(call: Call, query: given.Ignored, body: given.FeedbackBo
 
 
 @path("GET", "/v1/event/{event_id}/", "read")
-async def mem0_event(call: Call, event_id: str, query: given.Ignored) -> EventStatus:
+async def mem0_event(call: ApiCall, event_id: str, query: given.IgnoredQuery) -> EventStatus:
     """Get an addition by its `event_id`: it is done, and its first memory is in `results`."""
     return EventStatus(id=event_id, results=[await _memories(call).get(event_id)])
 
@@ -305,50 +309,50 @@ async def mem0_event(call: Call, event_id: str, query: given.Ignored) -> EventSt
 
 @path("DELETE", "/memories", "erase", user_id="carol")
 @path("DELETE", "/v1/memories/", "erase", user_id="carol")
-async def mem0_delete_all(call: Call, query: given.ListQuery) -> Said:
+async def mem0_delete_all(call: ApiCall, query: given.ListQuery) -> Notice:
     """Delete the memories of a user, agent, app or run, with their history."""
     memories = _memories(call)
     filters = memories.filters(*query.body().conditions())
     if not (query.wanted() or query.filters or query.metadata):
         raise InvalidValueError('name whose memories to delete: user_id, agent_id, app_id, run_id; "*" means any')
     await memories.delete_all(filters)
-    return Said("Memories deleted successfully!")
+    return Notice("Memories deleted successfully!")
 
 
 @path("PUT", "/v1/batch/", "write", BATCH)
-async def mem0_update_batch(call: Call, query: given.Ignored, body: given.BatchBody) -> Said:
+async def mem0_update_batch(call: ApiCall, query: given.IgnoredQuery, body: given.BatchBody) -> Notice:
     """Change up to 1,000 memories, one after the other; if one does not exist, those before it are changed."""
     for one in body.memories:
         await _memories(call).update(one.memory_id, one.changes())
-    return Said(f"Successfully updated {len(body.memories)} memories")
+    return Notice(f"Successfully updated {len(body.memories)} memories")
 
 
 @path("DELETE", "/v1/batch/", "write", BATCH)
-async def mem0_delete_batch(call: Call, query: given.Ignored, body: given.BatchBody) -> Said:
+async def mem0_delete_batch(call: ApiCall, query: given.IgnoredQuery, body: given.BatchBody) -> Notice:
     """Delete up to 1,000 memories, one after the other; if one does not exist, those before it are deleted."""
     for one in body.memories:
         await _memories(call).delete(one.memory_id)
-    return Said(f"Successfully deleted {len(body.memories)} memories")
+    return Notice(f"Successfully deleted {len(body.memories)} memories")
 
 
 @path("POST", "/reset", "erase")
-async def mem0_reset(call: Call, query: given.Ignored) -> Said:
+async def mem0_reset(call: ApiCall, query: given.IgnoredQuery) -> Notice:
     """Delete all memories of the scope and below, with their history."""
     await _memories(call).reset()
-    return Said("All memories reset")
+    return Notice("All memories reset")
 
 
 # ---------------------------------------------------------------- users, agents, apps and runs
 
 
 @path("GET", "/entities", "read")
-async def mem0_entities(call: Call, query: given.Ignored) -> list[Entity]:
+async def mem0_entities(call: ApiCall, query: given.IgnoredQuery) -> list[Entity]:
     """List the users, agents, apps and runs that have memories."""
     return await _memories(call).entities()
 
 
 @path("GET", "/v1/entities/", "read")
-async def mem0_entities_v1(call: Call, query: given.PageQuery) -> EntityPage:
+async def mem0_entities_v1(call: ApiCall, query: given.Mem0PageQuery) -> EntityPage:
     """List one page of the users, agents, apps and runs that have memories."""
     every = await _memories(call).entities()
     page, size = query.page or 1, query.page_size or DEFAULT_PAGE
@@ -359,7 +363,7 @@ async def mem0_entities_v1(call: Call, query: given.PageQuery) -> EntityPage:
 
 
 @path("GET", "/v2/entities/{entity_type}/{entity_id:path}", "read")
-async def mem0_entity(call: Call, entity_type: str, entity_id: str, query: given.Ignored) -> list[Entity]:
+async def mem0_entity(call: ApiCall, entity_type: str, entity_id: str, query: given.IgnoredQuery) -> list[Entity]:
     """Get a user, agent, app or run, if it has memories."""
     name = entity_id.removesuffix("/")
     return [one for one in await _memories(call).entities() if (one.type, one.name) == (entity_type, name)]
@@ -368,7 +372,7 @@ async def mem0_entity(call: Call, entity_type: str, entity_id: str, query: given
 @path("DELETE", "/entities/{entity_type}/{entity_id:path}", "erase")
 @path("DELETE", "/v1/entities/{entity_type}/{entity_id:path}", "erase")
 @path("DELETE", "/v2/entities/{entity_type}/{entity_id:path}", "erase")
-async def mem0_delete_entity(call: Call, entity_type: str, entity_id: str, query: given.Ignored) -> Said:
+async def mem0_delete_entity(call: ApiCall, entity_type: str, entity_id: str, query: given.IgnoredQuery) -> Notice:
     """Delete all memories of a user, agent, app or run, with their history."""
     if entity_type not in TYPES:
         raise InvalidValueError(f"an entity is of the type {', '.join(TYPES)}, not {shown(entity_type)}")
@@ -378,25 +382,25 @@ async def mem0_delete_entity(call: Call, entity_type: str, entity_id: str, query
         await memories.reset(name)
     else:
         await memories.delete_all(memories.filters({TYPES[entity_type]: {"eq": name}}))
-    return Said("Entity deleted successfully!")
+    return Notice("Entity deleted successfully!")
 
 
 # ---------------------------------------------------------------- the server
 
 
 @path("GET", "/v1/ping/", "read")
-async def mem0_ping(call: Call, query: given.Ignored) -> Ping:
+async def mem0_ping(call: ApiCall, query: given.IgnoredQuery) -> Ping:
     """Check the key."""
     return Ping()
 
 
 @path("GET", "/configure", "read")
-async def mem0_configuration(call: Call, query: given.Ignored) -> dict[str, str]:
+async def mem0_configuration(call: ApiCall, query: given.IgnoredQuery) -> dict[str, str]:
     """Return the version of the answers; there is nothing else to configure."""
     return {"version": "v1.1"}
 
 
 @path("POST", "/configure", "admin", {})
-async def mem0_configure(call: Call, query: given.Ignored, body: dict[str, Any]) -> Said:
+async def mem0_configure(call: ApiCall, query: given.IgnoredQuery, body: dict[str, Any]) -> Notice:
     """Change nothing: this server has no models, and its store is given when it starts."""
-    return Said("Nothing was changed: this server has no models to configure")
+    return Notice("Nothing was changed: this server has no models to configure")

@@ -12,10 +12,10 @@ from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType, json
 
 from ...checks import shown
 from ...errors import InvalidValueError
+from ...mem0.filters import ENTITIES, created_between
+from ...mem0.memories import Mem0Memory, Text
 from ...transfer.items import time_of
 from ...transfer.mem0 import expiry_of
-from .filters import ENTITIES, created_between
-from .memories import Memory, Text
 
 Id: TypeAlias = str | int | None
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
@@ -23,7 +23,7 @@ Number: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 Time: TypeAlias = str | int | float | None
 
 
-class Message(Struct):
+class Mem0Message(Struct):
     """A message; its content is a text, or parts with texts."""
 
     content: str | list[dict[str, Any]] | None = None
@@ -53,14 +53,14 @@ class Ids(Struct, kw_only=True):
         return {name: str(id) for name, id in given.items() if id is not None and id != ""} or None
 
 
-class Ignored(Struct):
+class IgnoredQuery(Struct):
     """A query whose parameters do not matter."""
 
 
 class AddBody(Ids, kw_only=True):
     """Messages to remember."""
 
-    messages: str | Message | list[Message]
+    messages: str | Mem0Message | list[Mem0Message]
     metadata: dict[str, Any] | None = None
     filters: dict[str, Any] | None = None
     infer: bool | None = None
@@ -70,7 +70,7 @@ class AddBody(Ids, kw_only=True):
 
     def texts(self) -> list[Text]:
         """Return the texts of all messages but those of the system; raises InvalidValueError if there is none."""
-        given = [Message(self.messages)] if isinstance(self.messages, str) else self.messages
+        given = [Mem0Message(self.messages)] if isinstance(self.messages, str) else self.messages
         several = given if isinstance(given, list) else [given]
         found = [Text(text, one.role, one.name) for one in several if (text := _text(one.content)) is not None]
         if not found:
@@ -111,7 +111,7 @@ class ListBody(Ids):
         )
 
 
-class SearchBody(ListBody, kw_only=True):
+class Mem0SearchBody(ListBody, kw_only=True):
     """A question, and which memories to search."""
 
     query: str
@@ -154,7 +154,7 @@ class ListQuery(Ids):
         )
 
 
-class PageQuery(Struct):
+class Mem0PageQuery(Struct):
     """Which page of a list is wanted, in a query."""
 
     page: Number | None = None
@@ -195,13 +195,14 @@ class FeedbackBody(Struct, kw_only=True):
     feedback_reason: str | None = None
 
 
-def only(memories: list[Memory], fields: Sequence[str] | None) -> list[Memory]:
+def only(memories: list[Mem0Memory], fields: Sequence[str] | None) -> list[Mem0Memory]:
     """Return memories with no other fields than these, if any are named, and the id."""
     if not fields:
         return memories
     names = {"id", *fields}
     return [
-        Memory(**{name: getattr(one, name) for name in Memory.__struct_fields__ if name in names}) for one in memories
+        Mem0Memory(**{name: getattr(one, name) for name in Mem0Memory.__struct_fields__ if name in names})
+        for one in memories
     ]
 
 

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Badge, Button, Card, Dialog, Empty, Page, PagedTable, Select, Text, Time, html, plural, usePages, useRested } from "../ui.js";
 
 const OPERATIONS = ["put", "delete", "purge", "limit", "expire", "touch", "read", "scan", "recall"];
-const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key", "hold"];
+const KINDS = ["message", "archived", "summary", "title", "memory", "note", "fact", "state", "pruned", "memory-history", "journal", "progress", "lease", "fact-guard", "embedder", "api-key", "hold"];
 const SAID = {
   put: ["Written", "good"], delete: ["Deleted", "danger"], purge: ["Cleared", "danger"],
   limit: ["Evicted", "warn"], expire: ["Expired", "warn"], touch: ["Settings", ""],

@@ -39,7 +39,7 @@ export default function OverviewPage({ scope, params, go, who }) {
   <//>`;
 }
 
-const itemsOf = (stats) => stats.messages + stats.archived + stats.summaries + stats.memories + stats.notes + stats.facts;
+const itemsOf = (stats) => stats.messages + stats.archived + stats.summaries + stats.memories + stats.notes + stats.facts + stats.state;
 
 /** The path of the scope, each part of it a link. */
 function Crumbs({ scope, root, go }) {
@@ -56,6 +56,7 @@ const Figures = ({ stats }) => html`<${Card} aria-label="Sizes"><div class="figu
   <${Figure} label="Memories" value=${html`<${Count} of=${stats.memories} />`} />
   <${Figure} label="Facts" value=${html`<${Count} of=${stats.facts} />`} />
   <${Figure} label="Notes" value=${html`<${Count} of=${stats.notes} />`} />
+  ${stats.state > 0 && html`<${Figure} label="State" value=${html`<${Count} of=${stats.state} />`} />`}
   <${Figure} label="Last change" value=${html`<${Time} at=${stats.last_activity} />`} />
 </div><//>`;
 

@@ -28,7 +28,7 @@ from ..errors import InvalidValueError, StoreUnavailableError
 from ..layers.restricted import RIGHTS
 from ..records import ScopePath
 from ..store.registry import masked
-from .keys import scope_named
+from .api_keys import scope_named
 from .settings import Settings, is_loopback
 
 LOG = logging.getLogger("mnemic.server")

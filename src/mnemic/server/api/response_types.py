@@ -12,7 +12,7 @@ from ...features.fact_items import Fact
 from ...features.hits import Hit
 from ...features.listing import SessionInfo, Stats
 from ...features.memory_items import Faded, MemoryItem
-from ...features.settings import Retention, SessionSettings
+from ...features.session_settings import Retention, SessionSettings
 from ...messages import Message
 
 Out = TypeVar("Out", bound=Struct)
@@ -98,6 +98,8 @@ class ScopeOut(Struct, kw_only=True, frozen=True):
     notes: int
     note_bytes: int
     facts: int
+    state: int
+    state_bytes: int
     first_activity: datetime | None
     last_activity: datetime | None
 

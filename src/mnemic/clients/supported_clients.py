@@ -33,7 +33,7 @@ class Command(NamedTuple):
     variables: Mapping[str, str] = {}
 
 
-class Hooks(NamedTuple):
+class HookSupport(NamedTuple):
     """How a client runs hooks: its files, its names of the events, and the unit of its timeouts."""
 
     user: str
@@ -58,7 +58,7 @@ class Client(NamedTuple):
     """Further fields of an entry."""
     terminal: bool = False
     """Whether it runs in a terminal: it then inherits PATH, and starts servers in the project's folder."""
-    hooks: Hooks | None = None
+    hooks: HookSupport | None = None
 
     @property
     def is_opencode(self) -> bool:
@@ -92,7 +92,7 @@ CLIENTS: dict[str, Client] = {
         home=("CLAUDE_CONFIG_DIR", "~"),
         fields={"type": "stdio"},
         terminal=True,
-        hooks=Hooks("~/.claude/settings.json", ".claude/settings.json", (*_EVENTS, "SessionEnd")),
+        hooks=HookSupport("~/.claude/settings.json", ".claude/settings.json", (*_EVENTS, "SessionEnd")),
     ),
     "claude-desktop": Client(
         "Claude Desktop",
@@ -108,7 +108,7 @@ CLIENTS: dict[str, Client] = {
         home=("CODEX_HOME", "~/.codex"),
         servers=("mcp_servers",),
         terminal=True,
-        hooks=Hooks("~/.codex/hooks.json", ".codex/hooks.json", _EVENTS),
+        hooks=HookSupport("~/.codex/hooks.json", ".codex/hooks.json", _EVENTS),
     ),
     "copilot-cli": Client(
         "GitHub Copilot CLI",
@@ -123,7 +123,7 @@ CLIENTS: dict[str, Client] = {
         user="~/.gemini/settings.json",
         project=".gemini/settings.json",
         terminal=True,
-        hooks=Hooks(
+        hooks=HookSupport(
             "~/.gemini/settings.json",
             ".gemini/settings.json",
             ("SessionStart", "BeforeAgent", "AfterAgent"),

@@ -29,10 +29,10 @@ __all__ = [
     "VERSIONED_KINDS",
     "KeptVersion",
     "PurgeRecord",
-    "placed",
+    "copied_version",
+    "held_expiry",
     "purge_record",
     "read_versions",
-    "suspended",
     "version_put",
 ]
 
@@ -81,7 +81,7 @@ class KeptVersion(Struct, frozen=True):
     """In a copy, whose records have other seqs: the seq after which it was, and its own in the original."""
 
 
-def suspended(expires: datetime, held_until: datetime) -> datetime | None:
+def held_expiry(expires: datetime, held_until: datetime) -> datetime | None:
     """Return when something expires that is under a legal hold; None for never."""
     return None if held_until == FOREVER else max(expires, held_until)
 
@@ -114,7 +114,7 @@ def version_put(
     data: dict[str, Any] = {"record": encode_record(record).decode(), "removed": removed, "by": by, "purge": purge}
     kept = copy(put.record)
     if held_until is not None:
-        force_setattr(kept, "expires", suspended(expires, held_until))
+        force_setattr(kept, "expires", held_expiry(expires, held_until))
         force_setattr(kept, "derived", {EXPIRY: expires.isoformat().encode()})
     force_setattr(kept, "data", {name: value for name, value in data.items() if value})
     force_setattr(put, "record", kept)
@@ -149,7 +149,7 @@ async def read_versions(
     return _in_order(kept, purges), sorted(purges.values(), key=lambda one: (one.scope, one.position))
 
 
-def placed(record: Record, seqs: Callable[[str], Sequence[int]]) -> Record:
+def copied_version(record: Record, seqs: Callable[[str], Sequence[int]]) -> Record:
     """Return the record of a version as a copy has it, where the records of a stream are numbered from 1.
 
     `seqs` returns the seqs of the records of a kind in the original. Other records are returned as they are.

@@ -22,7 +22,7 @@ class SearchServer(SearchableStore, Protocol):
         ...
 
 
-class ServedLayer(Layer):
+class ServerSearchLayer(Layer):
     """Passes searches to the store below, whose server has the index."""
 
     async def warm(self, scope: ScopePath) -> int:

@@ -1,22 +1,31 @@
-"""Stores beside an encrypted one: its key store, archives and audit logs, which are encrypted with the same keys."""
+"""Key store, archives, audit logs and files of an encrypted store, which are encrypted with the same keys."""
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
+from typing import Any
+
+from msgspec import DecodeError, json
 
 from ..errors import DecryptionError, InvalidValueError
-from ..event_loop import Portal, running_loop
+from ..event_loop import Portal, off_loop, running_loop
 from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
 from ..store.protocol import Page, Scrubbed, Store, all_streams
 from ..store.query import Outcome, Scan, StreamScan, Write
-from ..store.registry import Backend, StoreURL
+from ..store.registry import Backend, StoreURL, closed_on_error
+from .cipher import DataKeys
 from .encryption import EncryptLayer, check_plain
-from .encryption_metadata import METADATA_REF, is_internal
+from .encryption_metadata import METADATA_REF, is_internal, to_data, to_wrapped
 from .layer import Layer, find_layer
 from .master_key import EncryptionKeys, MasterKeys, encryption_of
 from .restricted import require_whole
+
+FORMAT = "mnemic.encrypted/1"
+_START = f'{{"format":"{FORMAT}"'.encode()
+_BOUND = b"file"
 
 
 async def open_encrypted(store: Store, given: EncryptionKeys, url: str = "") -> EncryptLayer:
@@ -30,12 +39,9 @@ async def open_encrypted(store: Store, given: EncryptionKeys, url: str = "") -> 
         return EncryptLayer(store, masters, url, subject_level=encryption.subject_level)
     await _check_before(store, encryption.key_store, url or "the store")
     key_store = await _opened(encryption.key_store, store)
-    try:
+    async with closed_on_error(key_store):
         await _check_key_store(key_store, f"the key store {StoreURL.parse(encryption.key_store)}")
         return EncryptLayer(store, masters, url, subject_level=encryption.subject_level, key_store=key_store)
-    except BaseException:
-        await key_store.close()
-        raise
 
 
 async def _check_before(store: Store, key_store: str, name: str) -> None:
@@ -75,7 +81,7 @@ async def _has_records(store: Store) -> bool:
     return False
 
 
-async def open_beside(store: Store, url: str, *, existing: bool = False) -> Store:
+async def open_auxiliary(store: Store, url: str, *, existing: bool = False) -> Store:
     """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
 
     Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store; with
@@ -86,16 +92,13 @@ async def open_beside(store: Store, url: str, *, existing: bool = False) -> Stor
         await _check_exists(url)
     opened = await _opened(url, store)
     layer = find_layer(store, EncryptLayer)
-    try:
+    async with closed_on_error(opened):
         if layer is None:
             await check_plain(opened, str(StoreURL.parse(url)))
             return opened
         encrypted = layer.beside(opened)
         await encrypted.prepare()
         return encrypted
-    except BaseException:
-        await opened.close()
-        raise
 
 
 async def _check_exists(url: str) -> None:
@@ -155,3 +158,34 @@ class _PortalStore(Layer):
 
 async def _awaited(opening: Awaitable[Store]) -> Store:
     return await opening
+
+
+async def encrypted_file(store: Store, content: bytes) -> bytes:
+    """Return the content of a file, encrypted if the store is; raises StoreError if a master key's function fails."""
+    layer = find_layer(store, EncryptLayer)
+    if layer is None:
+        return content
+    keys = DataKeys.generate(FORMAT)
+    sealed = await off_loop(lambda: b64encode(keys.seal(content, _BOUND)).decode())
+    return json.encode({"format": FORMAT, "keys": to_data(await layer.masters.wrap(keys.packed())), "sealed": sealed})
+
+
+async def decrypted_file(store: Store, content: bytes, name: str) -> bytes:
+    """Return the decrypted content of a file, or the content as it is if it is not encrypted.
+
+    Raises DecryptionError if it has another key, was modified, or the store is opened without a key.
+    """
+    if not content.startswith(_START):
+        return content
+    layer = find_layer(store, EncryptLayer)
+    if layer is None:
+        raise DecryptionError(f"{name} is encrypted: open the memory with its encryption_key")
+    try:
+        data: dict[str, Any] = json.decode(content)
+        sealed = b64decode(data["sealed"], validate=True)
+        wrapped = to_wrapped(data["keys"], name)
+    except (DecodeError, KeyError, TypeError, ValueError):
+        raise DecryptionError(f"{name} is damaged") from None
+    packed = await layer.masters.unwrap(wrapped, name)
+    keys = DataKeys.unpacked(packed, FORMAT, 0, frozenset(), name)
+    return await off_loop(lambda: keys.open(sealed, _BOUND, name))

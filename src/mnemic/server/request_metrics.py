@@ -15,12 +15,12 @@ from ..checks import shown
 from ..telemetry.prometheus import BUCKETS
 from .access import ACCESS
 
-__all__ = ["Figures", "Observing"]
+__all__ = ["RequestMetrics", "RequestObserver"]
 
 LOG = logging.getLogger("mnemic.server.access")
 
 
-class Latency:
+class LatencyHistogram:
     """How long the requests of one endpoint took, by bucket."""
 
     __slots__ = ("counts", "total")
@@ -30,13 +30,13 @@ class Latency:
         self.total: float = 0.0
 
 
-class Figures:
+class RequestMetrics:
     """Counts requests; a collector for a registry of `prometheus_client`."""
 
     def __init__(self) -> None:
         self.answered: Counter[tuple[str, str, int]] = Counter()
         self.rejected: Counter[str] = Counter()
-        self.latency: dict[str, Latency] = {}
+        self.latency: dict[str, LatencyHistogram] = {}
         self.running = 0
         self.waiting = 0
         self.streams = 0
@@ -50,7 +50,7 @@ class Figures:
         """Count a request that was answered."""
         self.answered[method, endpoint, status] += 1
         if (latency := self.latency.get(endpoint)) is None:
-            latency = self.latency[endpoint] = Latency()
+            latency = self.latency[endpoint] = LatencyHistogram()
         latency.counts[bisect_left(BUCKETS, seconds)] += 1
         latency.total += seconds
 
@@ -87,10 +87,10 @@ class Figures:
             yield GaugeMetricFamily(f"mnemic_http_{name}", what, value)
 
 
-class Observing:
+class RequestObserver:
     """Counts each request, and writes a line of the access log for it if that is wanted."""
 
-    def __init__(self, app: ASGIApp, figures: Figures, log: bool) -> None:
+    def __init__(self, app: ASGIApp, figures: RequestMetrics, log: bool) -> None:
         self._app = app
         self._figures = figures
         self._log = log

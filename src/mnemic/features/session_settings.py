@@ -65,6 +65,9 @@ DEFAULT = SessionSettings()
 """Settings of a session without any."""
 
 
+NOTHING_GIVEN = (UNSET,) * len(SessionSettings.__struct_fields__)
+
+
 class GivenSettings:
     """Settings given by a caller, including a function or model that cannot be stored."""
 
@@ -79,6 +82,9 @@ class GivenSettings:
     ) -> None:
         """Raise InvalidValueError for an invalid value."""
         self.handler: Summarize | Handler | None = None
+        self.changes: dict[str, Any] = {}
+        if (max_messages, max_tokens, overflow, keep, retention, ttl) == NOTHING_GIVEN:
+            return  # a fast path: most handles are opened without settings
         stored: Any = overflow
         if isinstance(overflow, Summarize):
             self.handler, stored = overflow, "summarize"
@@ -88,7 +94,7 @@ class GivenSettings:
             raise InvalidValueError(f"overflow is 'drop', 'archive', a function or Summarize(…): {shown(overflow)}")
         values = (max_messages, max_tokens, stored, keep, retention, ttl)
         named = zip(SessionSettings.__struct_fields__, values, strict=True)
-        self.changes: dict[str, Any] = {name: value for name, value in named if value is not UNSET}
+        self.changes = {name: value for name, value in named if value is not UNSET}
         self.apply_to(DEFAULT)
 
     def apply_to(self, settings: SessionSettings) -> SessionSettings:

@@ -17,7 +17,7 @@ from msgspec import msgpack
 
 from ...errors import TooLargeError
 from ...records import StreamName
-from .client import Fields, Item, attribute, batches, together
+from .client import Fields, Item, attribute, batches, gather_bounded
 from .codec import chunk_addresses, state_at
 from .layout import Layout
 
@@ -92,7 +92,7 @@ class BulkWrites:
             "ExpressionAttributeNames": {"#p": self._layout.keys[0]},
         }
         # A failed condition means that someone else has applied the step.
-        await together(
+        await gather_bounded(
             self._layout.table.transact([{"Delete": {"Key": self._layout.key(addresses[number]), **condition}}, *step])
             for number, step in steps.items()
         )
@@ -110,4 +110,4 @@ class BulkWrites:
             actions.append({"Delete": action} if dropped else {"Update": update})
         if await self._layout.table.transact(actions):
             # Others have unmarked some of them.
-            await together(self._layout.table.transact([action]) for action in actions)
+            await gather_bounded(self._layout.table.transact([action]) for action in actions)

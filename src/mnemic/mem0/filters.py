@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from ...checks import shown
-from ...errors import InvalidValueError
-from ...records import Record, ScopePath
-from ...store.matching import family
-from ...store.query import MAX_CHOICES, Condition
-from ...transfer.items import time_of
-from ...transfer.mem0 import user_of, user_scope
+from ..checks import shown
+from ..errors import InvalidValueError
+from ..records import Record, ScopePath
+from ..store.matching import type_family
+from ..store.query import MAX_CHOICES, Condition
+from ..transfer.items import time_of
+from ..transfer.mem0 import user_of, user_scope
 
 DEEPEST = 16
 """How deep conditions can be nested."""
@@ -193,7 +193,7 @@ def _none(parts: Sequence[tuple[Test, Hints]]) -> tuple[Test, Hints]:
 def _equal(value: Any, given: Any) -> bool:
     if isinstance(value, list) and not isinstance(given, list):
         return any(_equal(one, given) for one in value)
-    return family(value) == family(given) and bool(value == given)
+    return type_family(value) == type_family(given) and bool(value == given)
 
 
 def _in(value: Any, given: list[Any]) -> bool:
@@ -214,7 +214,7 @@ def _icontains(value: Any, given: Any) -> bool:
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def test(value: Any, given: Any) -> bool:
-        return family(value) == family(given) in ("number", "text", "time") and holds(value, given)
+        return type_family(value) == type_family(given) in ("number", "text", "time") and holds(value, given)
 
     return test
 

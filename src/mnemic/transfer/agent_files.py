@@ -1,4 +1,4 @@
-"""Reads files line by line: transcripts of Claude Code, and memory.jsonl of the reference MCP memory server."""
+"""Reads what agents have stored: MARSYS, Opper, Claude Code, and the reference MCP memory server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,42 @@ from typing import Any
 from ..errors import InvalidValueError
 from ..features.fact_items import Fact
 from ..records import now
-from .claude_code import TranscriptReader
-from .inputs import Input, each_line
-from .items import Item, Left, Noted, Said, Stated
+from .agent_transcripts import TranscriptReader
+from .chats import ROLES, message_item
+from .inputs import Input, each_line, each_value
+from .items import FactItem, Item, MessageItem, NoteItem, SkippedItem, fields_of, id_of, items_of
 from .json_stream import JsonStream
+
+
+def is_marsys(value: Any) -> bool:
+    """Return whether a JSON value is a memory that MARSYS has saved."""
+    return isinstance(value, dict) and isinstance(value.get("memory_type"), str) and "timestamp" in value
+
+
+def read_marsys(whole: Input) -> Iterator[Item]:
+    """Yield the messages of each file, a session each with the name of the file."""
+    for name, _, value in each_value(whole):
+        fields = fields_of(value, "a saved memory")
+        for place, one in enumerate(items_of(fields.get("messages"), "messages"), 1):
+            message = fields_of(one, "a message")
+            if message.get("role") in ROLES:
+                yield message_item(name, place, message, {"source": "marsys"})
+            else:
+                yield SkippedItem(f"a message of the role {message.get('role')!r}", f"{name}:{place}")
+        for state in fields_of(fields.get("additional_state") or {}, "additional_state"):
+            yield SkippedItem("state of the agent that is no memory", state)
+
+
+def is_opper(value: Any) -> bool:
+    """Return whether a JSON value is a key with its value."""
+    return isinstance(value, dict) and value.keys() == {"key", "value"} and isinstance(value["key"], str)
+
+
+def read_opper(whole: Input) -> Iterator[Item]:
+    """Yield a note for each line {"key": …, "value": …}."""
+    for _, _, value in each_value(whole):
+        fields = fields_of(value, "a line")
+        yield NoteItem(id_of(fields.get("key"), "a line"), fields.get("value"), metadata={"source": "opper"})
 
 
 def is_claude_code(value: Any) -> bool:
@@ -30,8 +62,8 @@ def read_claude_code(whole: Input) -> Iterator[Item]:
             reader, part = TranscriptReader(), name
         found = reader.read(line)
         if found.skipped:
-            yield Left(found.skipped, f"{name} line {n:,}")
-        yield from (Said(found.session, message) for message in found.messages)
+            yield SkippedItem(found.skipped, f"{name} line {n:,}")
+        yield from (MessageItem(found.session, message) for message in found.messages)
 
 
 def is_graph(value: Any) -> bool:
@@ -72,11 +104,11 @@ def read_graph(whole: Input) -> Iterator[Item]:
                 case {"type": "entity", "name": str(name), "entityType": str(kind), "observations": list(texts)} if all(
                     isinstance(text, str) for text in texts
                 ):
-                    yield Noted(name, {"entityType": kind, "observations": texts}, metadata={"source": "mcp-memory"})
+                    yield NoteItem(name, {"entityType": kind, "observations": texts}, metadata={"source": "mcp-memory"})
                 case {"type": "relation", "from": str(subject), "to": str(object), "relationType": str(predicate)}:
                     fact = Fact(
                         subject=subject, predicate=predicate, object=object, valid_from=now(), source="mcp-memory"
                     )
-                    yield Stated(fact, timed=False)
+                    yield FactItem(fact, timed=False)
                 case _:
-                    yield Left("a damaged line, or neither an entity nor a relation", f"line {n:,}")
+                    yield SkippedItem("a damaged line, or neither an entity nor a relation", f"line {n:,}")

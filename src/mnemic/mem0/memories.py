@@ -1,33 +1,37 @@
 """The operations of mem0's API on memories: add, find, change, delete, and the history of each.
 
-The user of a memory is a scope below that of the request; agents, apps and runs are in the metadata. So a memory that
+The user of a memory is a scope below that of all memories; agents, apps and runs are in the metadata. So a memory that
 the library has written in the scope `alice` is one of the user `alice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import md5
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import force_setattr, replace
 
-from ...checks import MICROSECOND, check_name, check_text, new_id, shown
-from ...errors import InvalidValueError, NotFoundError
-from ...features.hits import delete_refs
-from ...features.memory_history import delete_histories, delete_memory, memory_history, update_memory
-from ...features.memory_items import MemoryItem, to_record
-from ...layers.redact import redact_record
-from ...records import HISTORY, MEMORY, PRUNED, Record, Ref, ScopePath, digest_of
-from ...scope import AsyncScope
-from ...store.protocol import SearchableStore, all_streams, scan_all, scrub
-from ...store.query import Condition, Purge, Put, Scan, StreamScan, Write
-from ...store.retry import retried
-from ...transfer.items import time_of
-from ...transfer.mem0 import OWNERS, expiry_of, user_of, user_scope
+from ..checks import MICROSECOND, check_name, check_text, new_id, shown
+from ..errors import InvalidValueError, NotFoundError
+from ..features.hits import Hit, best_passing, delete_refs
+from ..features.memory_history import delete_histories, delete_memory, memory_history, update_memory
+from ..features.memory_items import MemoryItem, to_record
+from ..layers.redact import redact_record
+from ..records import HISTORY, MEMORY, PRUNED, Record, Ref, ScopePath, digest_of
+from ..scope import AsyncScope
+from ..store.protocol import all_streams, scan_all, scrub
+from ..store.query import Condition, Purge, Put, Scan, StreamScan, Write
+from ..store.retry import retry_conflicts
+from ..transfer.items import time_of
+from ..transfer.mem0 import OWNERS, expiry_of, user_of, user_scope
 from .filters import ENTITIES, Filters
+
+Result = TypeVar("Result")
 
 MOST_SEARCHED = 10_000
 """How many hits a search looks through for those that pass its filters."""
@@ -37,7 +41,7 @@ PLACES = 100_000
 """How many memories' scopes are remembered."""
 
 
-class Memory(Struct, kw_only=True):
+class Mem0Memory(Struct, kw_only=True):
     """A memory with mem0's names; without those that were not asked for."""
 
     id: str | UnsetType = UNSET
@@ -59,7 +63,7 @@ class Memory(Struct, kw_only=True):
     score_breakdown: dict[str, float] | UnsetType = UNSET
 
 
-class Event(Struct, kw_only=True):
+class AddOutcome(Struct, kw_only=True):
     """Outcome of adding one text: "ADD", or "NONE" if it was there already."""
 
     id: str
@@ -113,13 +117,13 @@ class Text(Struct, frozen=True):
 
 
 class Memories:
-    """The memories in and below the scope of a request."""
+    """The memories in and below a scope."""
 
-    def __init__(self, scope: AsyncScope, store: SearchableStore, places: dict[str, ScopePath]) -> None:
+    def __init__(self, scope: AsyncScope, places: dict[str, ScopePath]) -> None:
         """Take the scopes in which memories were seen, which it adds to."""
         self.base: ScopePath = scope.path
         self._scope = scope
-        self._store = store
+        self._store = scope._store
         self._places = places
 
     def filters(self, *given: Any) -> Filters:
@@ -135,7 +139,7 @@ class Memories:
         created: datetime | None = None,
         expires: datetime | None = None,
         distinct: bool = True,
-    ) -> list[Event]:
+    ) -> list[AddOutcome]:
         """Add texts, all or none; with `distinct`, not those that the same ids and metadata have already."""
         if not texts:
             return []
@@ -150,7 +154,7 @@ class Memories:
             key = digest_of((scope.path, record.text, record.meta)).hex() if distinct else new_id()
             records.setdefault(key, replace(record, key=key))
 
-        async def add() -> list[Event]:
+        async def add() -> list[AddOutcome]:
             events = {}
             puts = []
             found = await self._store.read([record.ref for record in records.values()]) if distinct else []
@@ -169,11 +173,11 @@ class Memories:
                 self._saw(event.id, scope)
             return list(events.values())
 
-        return await retried(add, f"adding memories to {scope.path!r}")
+        return await retry_conflicts(add, f"adding memories to {scope.path!r}")
 
     async def search(
         self, query: str, filters: Filters, k: int, *, min_score: float | None = None, explain: bool = False
-    ) -> list[Memory]:
+    ) -> list[Mem0Memory]:
         """Return the best memories that pass the filters, best first."""
         hits = [hit for scope in filters.scopes for hit in await self._search_in(scope, query, filters, k, min_score)]
         hits.sort(key=lambda hit: -hit.score)
@@ -188,26 +192,20 @@ class Memories:
 
     async def _search_in(
         self, scope: ScopePath, query: str, filters: Filters, k: int, min_score: float | None
-    ) -> list[Any]:
-        below = scope.segments[len(self.base.segments) :]
-        asked = k
-        while True:
-            hits = await self._scope.scope(*below).recall(
-                query,
-                asked,
-                kinds=MEMORY,
-                metadata=filters.hints.metadata,
-                since=filters.hints.since,
-                until=filters.hints.until,
-                min_score=min_score,
-                diverse=False,
-            )
-            found = [hit for hit in hits if filters.passes(hit.record)]
-            if len(found) >= k or len(hits) < asked or asked >= MOST_SEARCHED:
-                return found[:k]
-            asked = min(4 * asked, MOST_SEARCHED)
+    ) -> list[Hit]:
+        recall = partial(
+            self._scope.scope(*scope.segments[len(self.base.segments) :]).recall,
+            query,
+            kinds=MEMORY,
+            metadata=filters.hints.metadata,
+            since=filters.hints.since,
+            until=filters.hints.until,
+            min_score=min_score,
+            diverse=False,
+        )
+        return await best_passing(recall, k, lambda hit: filters.passes(hit.record), MOST_SEARCHED)
 
-    async def find(self, filters: Filters, skip: int = 0, limit: int | None = None) -> tuple[int, list[Memory]]:
+    async def find(self, filters: Filters, skip: int = 0, limit: int | None = None) -> tuple[int, list[Mem0Memory]]:
         """Return how many memories pass, and some of them: of each user, the newest first."""
         count = 0
         refs: list[Ref] = []
@@ -224,12 +222,36 @@ class Memories:
         found = await self._store.read(refs)
         return count, [self._memory(record) for record in found if record is not None]
 
-    async def get(self, id: str) -> Memory:
-        """Return a memory; raises NotFoundError."""
-        return self._memory(await self._record(id))
+    async def first(self, filters: Filters, limit: int) -> list[Mem0Memory]:
+        """Return some memories that pass, as `find` does, without looking at the others."""
+        found: list[Mem0Memory] = []
+        for scope in filters.scopes if limit else ():
+            page = min(limit, AT_ONCE)
+            scan = Scan(scope=scope, kinds=(MEMORY,), below=True, where=filters.conditions, reverse=True, limit=page)
+            async with aclosing(scan_all(self._store, scan)) as records:
+                async for record in records:
+                    if filters.passes(record):
+                        found.append(self._memory(record))
+                        if len(found) == limit:
+                            return found
+        return found
 
-    async def update(self, id: str, changes: dict[str, Any]) -> Memory:
-        """Change the text, metadata, timestamp or expiration_date of a memory; raises NotFoundError."""
+    async def get(self, id: str) -> Mem0Memory:
+        """Return a memory; raises NotFoundError."""
+
+        async def read(ref: Ref) -> Record:
+            (record,) = await self._store.read([ref])
+            if record is None:
+                raise _missing(id)
+            return record
+
+        return self._memory(await self._at(id, read))
+
+    async def update(self, id: str, changes: dict[str, Any], *, merge: bool = False) -> Mem0Memory:
+        """Change the text, metadata, timestamp or expiration_date of a memory; raises NotFoundError.
+
+        With `merge`, metadata that is not given stays.
+        """
         given: dict[str, Any] = {}
         if changes.get("text") is not None:
             given |= {"text": check_text(changes["text"], "text"), "derived": {}}
@@ -242,14 +264,14 @@ class Memories:
             raise InvalidValueError("an update needs text, metadata, timestamp or expiration_date")
 
         def changed(old: Record) -> Record:
-            owned = {name: value for name, value in old.meta.items() if name in OWNERS}
+            owned = old.meta if merge else {name: value for name, value in old.meta.items() if name in OWNERS}
             return replace(old, **given, meta=old.meta if metadata is None else {**owned, **metadata})
 
-        return self._memory(await update_memory(self._store, await self._ref(id), changed))
+        return self._memory(await self._at(id, lambda ref: update_memory(self._store, ref, changed)))
 
     async def delete(self, id: str) -> None:
         """Delete a memory, of whose history the events stay; raises NotFoundError."""
-        await delete_memory(self._store, await self._ref(id))
+        await self._at(id, lambda ref: delete_memory(self._store, ref))
 
     async def history(self, id: str) -> list[HistoryItem]:
         """Return the events of a memory, of a deleted one without texts, oldest first; raises NotFoundError."""
@@ -338,16 +360,18 @@ class Memories:
                     known.updated_at = max(known.updated_at, record.updated)
         return [found[place] for place in sorted(found)]
 
-    async def _record(self, id: str) -> Record:
-        (record,) = await self._store.read([await self._ref(id)])
-        if record is None:
-            raise NotFoundError(f"there is no memory with the id {shown(id)}")
-        return record
+    async def _at(self, id: str, work: Callable[[Ref], Awaitable[Result]]) -> Result:
+        """Do something to a memory where it was last seen, or else where it is; raises NotFoundError."""
+        place = self._places.get(check_name(id, "id"))
+        if place is not None and self.base.contains(place):
+            with suppress(NotFoundError):
+                return await work(Ref(place, MEMORY, id))
+        return await work(await self._ref(id))
 
     async def _ref(self, id: str) -> Ref:
         ref = await self._find(check_name(id, "id"))
         if ref is None:
-            raise NotFoundError(f"there is no memory with the id {shown(id)}")
+            raise _missing(id)
         return ref
 
     async def _find(self, id: str) -> Ref | None:
@@ -373,14 +397,14 @@ class Memories:
             del self._places[next(iter(self._places))]
         self._places[id] = scope
 
-    def _memory(self, record: Record) -> Memory:
+    def _memory(self, record: Record) -> Mem0Memory:
         assert record.created is not None
         assert record.updated is not None
         self._saw(record.key, record.scope)
         text = record.text or ""
         run_id = _name(record.meta.get("run_id"))
         categories = record.meta.get("categories")
-        return Memory(
+        return Mem0Memory(
             id=record.key,
             memory=text,
             hash=md5(text.encode(), usedforsecurity=False).hexdigest(),
@@ -399,10 +423,14 @@ class Memories:
         )
 
 
-def _event(record: Record, event: str) -> Event:
+def _missing(id: str) -> NotFoundError:
+    return NotFoundError(f"there is no memory with the id {shown(id)}")
+
+
+def _event(record: Record, event: str) -> AddOutcome:
     text = record.text or ""
     role, actor = _name(record.meta.get("role")), _name(record.meta.get("actor_id"))
-    return Event(id=record.key, memory=text, event=event, role=role, actor_id=actor, data={"memory": text})
+    return AddOutcome(id=record.key, memory=text, event=event, role=role, actor_id=actor, data={"memory": text})
 
 
 def _own(meta: dict[str, Any]) -> dict[str, Any]:

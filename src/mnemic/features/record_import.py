@@ -9,19 +9,41 @@ from typing import NamedTuple, TypeAlias
 from msgspec import field
 from msgspec.structs import replace
 
-from ..checks import shown
-from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
+from ..checks import check_text, shown
+from ..errors import ConflictError, InvalidValueError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
 from ..kinds import KINDS
 from ..layers.redact import MERGED_FACTS, redact_ops
 from ..layers.restricted import RestrictedLayer
 from ..recall.index_entry import USE
-from ..records import ARCHIVED, FACT, MESSAGE, Record, Ref, ScopePath, Value, digest  # fmt: skip
+from ..records import (
+    ARCHIVED,
+    FACT,
+    HISTORY,
+    JOURNAL,
+    MEMORY,
+    MESSAGE,
+    NOTE,
+    PROGRESS,
+    PRUNED,
+    SUMMARY,
+    TITLE,
+    Record,
+    Ref,
+    ScopePath,
+    Value,
+    digest,
+    now,
+)
 from ..redaction.redactor import TOKEN
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
+from .hits import to_item_of
+from .memory_history import to_history_entry
+from .memory_items import check_importance, from_archive
+from .notes import note_settings
 from .session_log import LimitedLog
-from .settings import GivenSettings, SettingsCache
+from .session_settings import GivenSettings, SettingsCache, session_settings
 
 INTERNAL = frozenset(name for name, kind in KINDS.items() if not kind.exported)
 """Kinds of records about a store itself, which are neither exported nor imported."""
@@ -58,7 +80,7 @@ class Imported(Value, frozen=True, kw_only=True):
     skipped: list[Skipped] = field(default_factory=list)
 
 
-class Report:
+class SkipReport:
     """Counts what an import leaves out, by reason."""
 
     def __init__(self) -> None:
@@ -75,7 +97,7 @@ class Report:
         return sorted(self._reasons.values(), key=lambda one: -one.count)
 
 
-class Arrival(NamedTuple):
+class IncomingRecord(NamedTuple):
     """A record to import, the stored uses of a memory, and where it is from: the number of a line, or a name."""
 
     record: Record
@@ -83,12 +105,12 @@ class Arrival(NamedTuple):
     place: int | Callable[[], str] = 0
 
 
-Incoming: TypeAlias = Arrival | Touch
+Incoming: TypeAlias = IncomingRecord | Touch
 Merge: TypeAlias = Callable[[Record, Record], Record | None]
 """Returns the record that a stored one and a given one with the same key become; None if they cannot be merged."""
 
 
-class Source(NamedTuple):
+class ImportSource(NamedTuple):
     """Where records come from: it can be read again from its beginning."""
 
     read: Callable[[bool], Iterator[Incoming]]
@@ -96,6 +118,38 @@ class Source(NamedTuple):
     position: Callable[[], int]
     """Return how much has been read, of `size`."""
     size: int
+
+
+def check_contents(record: Record) -> None:
+    """Raise InvalidValueError unless a record to import holds what its kind says."""
+    if record.importance is not None:
+        check_importance(record.importance)
+    moment = record.created or now()
+    record = replace(record, created=moment, valid_from=record.valid_from or moment)
+    try:
+        to_item_of(record)
+        if record.kind in (MEMORY, SUMMARY):
+            check_text(record.text, "text")
+        elif record.kind == TITLE:
+            check_text(record.title, "title")
+        elif record.kind == PRUNED:
+            from_archive(record)
+        elif record.kind == HISTORY:
+            to_history_entry(record)
+        elif record.kind in (JOURNAL, PROGRESS) and not isinstance(record.data, dict):
+            raise InvalidValueError(f"{record.kind} must have data")
+    except UnreadableStoreError as error:
+        raise InvalidValueError(str(error)) from None
+
+
+def check_settings(touch: Touch) -> None:
+    """Raise InvalidValueError unless the settings of a stream to import are those of its kind."""
+    read = {MESSAGE: session_settings, NOTE: note_settings}.get(touch.kind)
+    try:
+        if read is not None:
+            read(touch.settings)
+    except UnreadableStoreError as error:
+        raise InvalidValueError(str(error)) from None
 
 
 def refuse(stored: Record, given: Record) -> None:
@@ -113,8 +167,8 @@ def refuse(stored: Record, given: Record) -> None:
 async def import_records(
     store: Store,
     scope: ScopePath,
-    source: Source,
-    report: Report,
+    source: ImportSource,
+    report: SkipReport,
     *,
     foreign: bool,
     overwrite: bool,
@@ -188,7 +242,7 @@ def _batches(incoming: Iterable[Incoming]) -> Iterator[list[Op]]:
 
 class _Import:
     def __init__(
-        self, store: Store, report: Report, merge: Merge | None, *, foreign: bool, overwrite: bool, empty: bool
+        self, store: Store, report: SkipReport, merge: Merge | None, *, foreign: bool, overwrite: bool, empty: bool
     ) -> None:
         self.store = store
         self.report = report

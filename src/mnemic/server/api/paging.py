@@ -14,7 +14,7 @@ from ...errors import InvalidValueError
 from ...records import Record, digest_of
 from ...store.protocol import Page
 from ...store.query import Scan
-from ..endpoint import Call, PageQuery
+from ..endpoint import ApiCall, PageQuery
 
 Item = TypeVar("Item")
 Placed = TypeVar("Placed", bound=Struct)
@@ -31,7 +31,7 @@ _encode = json.Encoder().encode
 
 
 async def read_page(
-    call: Call, scan: Scan, query: PageQuery, to_item: Callable[[Record], Item], order: Order = "oldest"
+    call: ApiCall, scan: Scan, query: PageQuery, to_item: Callable[[Record], Item], order: Order = "oldest"
 ) -> Page[Item]:
     """Return one page of a scan, with fewer items than the limit if they are large.
 
@@ -74,14 +74,14 @@ def _size(records: Sequence[Record]) -> int:
     return sum(len(one.text or "") + len(_encode(one.data)) + len(_encode(one.meta)) for one in records)
 
 
-def encode_cursor(call: Call, place: str | None, order: str) -> str | None:
+def encode_cursor(call: ApiCall, place: str | None, order: str) -> str | None:
     """Return a place in a list of this call's scope as an opaque text; None stays None."""
     if place is None:
         return None
     return urlsafe_b64encode(_list_of(call, order) + place.encode()).decode().rstrip("=")
 
 
-def decode_cursor(call: Call, cursor: str | None, order: str) -> str | None:
+def decode_cursor(call: ApiCall, cursor: str | None, order: str) -> str | None:
     """Return the place that a cursor means; raises InvalidValueError if it is not one of this list and order."""
     if cursor is None:
         return None
@@ -95,17 +95,17 @@ def decode_cursor(call: Call, cursor: str | None, order: str) -> str | None:
     return place
 
 
-def _list_of(call: Call, order: str) -> bytes:
+def _list_of(call: ApiCall, order: str) -> bytes:
     """Return a few bytes that differ between lists, scopes and orders."""
     return digest_of((call.request.url.path, call.path.path, order))[:6]
 
 
-def encode_place(call: Call, place: Struct | None, order: str) -> str | None:
+def encode_place(call: ApiCall, place: Struct | None, order: str) -> str | None:
     """Return a place in a list as a cursor; None stays None."""
     return encode_cursor(call, None if place is None else _encode(place).decode(), order)
 
 
-def decode_place(call: Call, cursor: str | None, order: str, kind: type[Placed]) -> Placed | None:
+def decode_place(call: ApiCall, cursor: str | None, order: str, kind: type[Placed]) -> Placed | None:
     """Return the place that a cursor means; raises InvalidValueError if it is not one of this list and order."""
     place = decode_cursor(call, cursor, order)
     try:

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import InvalidValueError
 from ..messages import Message
-from .items import Said
+from .items import MessageItem
 
 MAX_COPIES = 1_000_000
 """How many messages the branches of one conversation may have together."""
 
 
-class Node(Struct):
+class ConversationNode(Struct):
     """A place in a conversation; some have no message. `order` lists children as the source does."""
 
     message: Message | None
@@ -27,7 +27,9 @@ class Node(Struct):
     children: list[str] = field(default_factory=list)
 
 
-def branches(conversation: str, nodes: Mapping[str, Node], started: datetime | None = None) -> Iterator[Said]:
+def branches(
+    conversation: str, nodes: Mapping[str, ConversationNode], started: datetime | None = None
+) -> Iterator[MessageItem]:
     """Yield the messages of a conversation, branch by branch, the oldest first.
 
     The first child of a node continues the branch of its parent. Another begins a session that repeats what was said
@@ -61,12 +63,12 @@ def branches(conversation: str, nodes: Mapping[str, Node], started: datetime | N
                 assert node.message is not None
                 time = node.message.timestamp if node.timed else time
                 message = node.message if time is None else replace(node.message, timestamp=time)
-                yield Said(session, message, time is not None)
+                yield MessageItem(session, message, time is not None)
     if seen < len(nodes):
         raise InvalidValueError(f"conversation {shown(conversation)} is not a tree")
 
 
-def _link(nodes: Mapping[str, Node]) -> None:
+def _link(nodes: Mapping[str, ConversationNode]) -> None:
     """Tell each node its children."""
     for id, node in nodes.items():
         node.children = [child for child in dict.fromkeys(node.order) if child in nodes and nodes[child].parent == id]
@@ -75,9 +77,9 @@ def _link(nodes: Mapping[str, Node]) -> None:
             nodes[node.parent].children.append(id)
 
 
-def _before(nodes: Mapping[str, Node], start: str) -> list[Node]:
+def _before(nodes: Mapping[str, ConversationNode], start: str) -> list[ConversationNode]:
     """Return the nodes with messages from the beginning up to a node, without it."""
-    path: list[Node] = []
+    path: list[ConversationNode] = []
     at = nodes[start].parent
     while at is not None and at in nodes:
         if nodes[at].message is not None:

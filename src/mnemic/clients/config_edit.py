@@ -1,9 +1,10 @@
-"""Edits JSON with comments as text, so that everything but the edited value keeps its bytes."""
+"""Edits JSON with comments, and tables of TOML, as text, so that everything but the edited value keeps its bytes."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -21,21 +22,21 @@ _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 MAX_DEPTH = 100
 
 
-class Node(Struct):
+class JsonNode(Struct):
     """A value in the text, from `start` to `end`; of an object or a list also its members."""
 
     start: int
     end: int
     value: Any
-    members: list[Member] | None = None
+    members: list[JsonMember] | None = None
 
 
-class Member(Struct):
+class JsonMember(Struct):
     """A member of an object or a list: its name or place, where it starts, its value, and whether a comma follows."""
 
     name: str | int
     start: int
-    node: Node
+    node: JsonNode
     comma: int = -1
     """Position of the comma after it, -1 if there is none."""
 
@@ -53,14 +54,14 @@ class JsonText:
         if not text[self._at :].strip():
             self.text = f"{text[: self._at]}{{}}{self.newline}"
         self._skip()
-        self.root: Node = self._value(0)
+        self.root: JsonNode = self._value(0)
         self._skip()
         if self._at < len(self.text):
             self._fail("unexpected text after the document")
         if not isinstance(self.root.value, dict):
             raise InvalidValueError("the document is not an object")
 
-    def find(self, *path: str | int) -> Node | None:
+    def find(self, *path: str | int) -> JsonNode | None:
         """Return the value at a path; None if there is none."""
         node = self.root
         for name in path:
@@ -113,7 +114,7 @@ class JsonText:
             cut = cut[: before.comma] + cut[before.comma + 1 :]
         return JsonText(cut)
 
-    def _line(self, parent: Node, before: Member | None, member: Member) -> tuple[int, int]:
+    def _line(self, parent: JsonNode, before: JsonMember | None, member: JsonMember) -> tuple[int, int]:
         """Return the span of a member with its comma, and of its line if nothing else is on it."""
         if before is None and self._bare(parent, member):
             return parent.start + 1, parent.end - 1
@@ -124,18 +125,18 @@ class JsonText:
             return (parent.start if before is None else before.comma) + 1, end
         return above - (self.text[above - 1] == "\r"), rest.end()
 
-    def _bare(self, parent: Node, member: Member) -> bool:
+    def _bare(self, parent: JsonNode, member: JsonMember) -> bool:
         """Return whether an object or list holds nothing but this member: no comments."""
         inner = self.text[parent.start + 1 : member.start] + self.text[member.node.end : parent.end - 1]
         return not inner.replace(",", "").strip()
 
-    def _deepest(self, path: tuple[str | int, ...]) -> tuple[Node, int]:
+    def _deepest(self, path: tuple[str | int, ...]) -> tuple[JsonNode, int]:
         for depth in range(len(path), -1, -1):
             if (node := self.find(*path[:depth])) is not None:
                 return node, depth
         raise AssertionError("the root is always found")
 
-    def _added(self, node: Node, depth: int, value: Any, name: str = "") -> JsonText:
+    def _added(self, node: JsonNode, depth: int, value: Any, name: str = "") -> JsonText:
         """Return the document with a member at the end of an object or a list, in the style of the others."""
         text = name + self._written(value, depth + 1)
         pad, end = self.newline + self.indent * (depth + 1), self.newline + self.indent * depth
@@ -154,7 +155,7 @@ class JsonText:
         between = self.text[comma:place]
         return self._replaced(comma, place, f"{'' if last.comma >= 0 else ','}{between}{pad}{text}{tail}")
 
-    def _pad(self, member: Member, default: str) -> str:
+    def _pad(self, member: JsonMember, default: str) -> str:
         """Return a line end and the indentation of a member."""
         line = self.text[self.text.rfind("\n", 0, member.start) + 1 : member.start]
         return self.newline + line if not line.strip() else default
@@ -166,23 +167,23 @@ class JsonText:
     def _replaced(self, start: int, end: int, text: str) -> JsonText:
         return JsonText(self.text[:start] + text + self.text[end:])
 
-    def _value(self, depth: int) -> Node:
+    def _value(self, depth: int) -> JsonNode:
         start = self._at
         if depth > MAX_DEPTH:
             self._fail("nested too deep")
         if self.text.startswith("{", start):
             members = list(self._members("}", depth))
-            return Node(start, self._at, {str(one.name): one.node.value for one in members}, members)
+            return JsonNode(start, self._at, {str(one.name): one.node.value for one in members}, members)
         if self.text.startswith("[", start):
             members = list(self._members("]", depth))
-            return Node(start, self._at, [one.node.value for one in members], members)
+            return JsonNode(start, self._at, [one.node.value for one in members], members)
         found = _STRING.match(self.text, start) or _ATOM.match(self.text, start)
         if found is None:
             self._fail("a value was expected")
         self._at = found.end()
-        return Node(start, self._at, self._decoded(found[0]))
+        return JsonNode(start, self._at, self._decoded(found[0]))
 
-    def _members(self, close: str, depth: int) -> Iterator[Member]:
+    def _members(self, close: str, depth: int) -> Iterator[JsonMember]:
         self._at += 1
         seen: set[str | int] = set()
         while True:
@@ -195,7 +196,7 @@ class JsonText:
             if name in seen:
                 self._fail(f"the name {name!r} appears twice")
             seen.add(name)
-            member = Member(name, start, self._value(depth + 1))
+            member = JsonMember(name, start, self._value(depth + 1))
             self._skip()
             if self.text.startswith(",", self._at):
                 member.comma = self._at
@@ -228,3 +229,52 @@ class JsonText:
     def _fail(self, reason: str) -> NoReturn:
         line = self.text.count("\n", 0, self._at) + 1
         raise InvalidValueError(f"line {line}: {reason}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return a document's value; raises InvalidValueError, with the line, if it is not TOML."""
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
+        raise InvalidValueError(str(error)) from None
+
+
+def set_table(text: str, path: tuple[str, ...], values: dict[str, Any]) -> str:
+    """Return the document with a table of these values, in place of the old one or at the end."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = [f"[{'.'.join(path)}]", *(f"{name} = {_written(value)}" for name, value in values.items())]
+    block = newline.join(lines) + newline
+    if (span := _span(text, path)) is not None:
+        return text[: span[0]] + block + text[span[1] :]
+    start = text if not text or text.endswith("\n") else text + newline
+    return f"{start}{newline if text.strip() else ''}{block}"
+
+
+def remove_table(text: str, path: tuple[str, ...]) -> str:
+    """Return the document without a table and the tables within it; the empty line before each goes too."""
+    while (span := _span(text, path) or _span(text, path, within=True)) is not None:
+        before = text[: span[0]]
+        shorter = re.sub(r"(^|(?<=\n))\r?\n\Z", "", before)
+        text = shorter + text[span[1] :]
+    return text
+
+
+def has_table(text: str, path: tuple[str, ...]) -> bool:
+    """Return whether a table has a header of its own."""
+    return _span(text, path) is not None
+
+
+def _span(text: str, path: tuple[str, ...], within: bool = False) -> tuple[int, int] | None:
+    """Return where a table or one within it is: its header, and the lines up to an empty one, a comment or a header."""
+    names = r"\s*\.\s*".join(rf'(?:{re.escape(name)}|"{re.escape(name)}")' for name in path)
+    names += r"\s*\.[^\]\r\n]+" if within else ""
+    found = re.search(
+        rf"^[ \t]*\[\s*{names}\s*\][^\r\n]*(?:\r?\n|\Z)(?:[ \t]*[^\s#\[][^\r\n]*(?:\r?\n|\Z))*", text, re.MULTILINE
+    )
+    return None if found is None else found.span()
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_written(item)}' for name, item in value.items())} }}"
+    return json.dumps(value, ensure_ascii=False)

@@ -22,7 +22,7 @@ from ..memory import AsyncMemory
 from ..records import API_KEY_KIND, Record, Ref, ScopePath
 from ..store.protocol import scan_all
 from ..store.query import Condition, Delete, Derive, Put, Scan, StreamScan, Write
-from ..store.retry import retried
+from ..store.retry import retry_conflicts
 
 __all__ = ["ApiKey", "ApiKeys", "NewKey", "outlives", "parse_key"]
 
@@ -75,7 +75,7 @@ class NewKey(Struct, frozen=True):
     secret: str
 
 
-class _Stored(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _StoredKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The data of a key's record."""
 
     hash: str
@@ -116,7 +116,7 @@ class ApiKeys:
         if await self.count() >= MAX_KEYS:
             raise InvalidValueError(f"there are {MAX_KEYS:,} keys already")
         id, secret = token_hex(8), token_hex(32)
-        stored = _Stored(
+        stored = _StoredKey(
             hash=sha256(secret.encode()).hexdigest(),
             name=check_name(name, "name of a key"),
             scope=path.path,
@@ -161,7 +161,7 @@ class ApiKeys:
         """
         moment = None if expires is None else check_time(expires, "expires")
 
-        def change(stored: _Stored) -> _Stored:
+        def change(stored: _StoredKey) -> _StoredKey:
             _check_rights(stored, rights)
             if stored.revoked is not None:
                 raise InvalidValueError(f"the key {id} is revoked, which cannot be undone: create another")
@@ -178,7 +178,7 @@ class ApiKeys:
         """
         now = self.now()
 
-        def change(stored: _Stored) -> _Stored:
+        def change(stored: _StoredKey) -> _StoredKey:
             _check_rights(stored, rights)
             return replace(stored, revoked=stored.revoked or now)
 
@@ -205,14 +205,14 @@ class ApiKeys:
                 return record
         raise NotFoundError(f"there is no key {shown(id)}")
 
-    async def _change(self, id: str, within: ScopePath, change: Callable[[_Stored], _Stored]) -> ApiKey:
+    async def _change(self, id: str, within: ScopePath, change: Callable[[_StoredKey], _StoredKey]) -> ApiKey:
         async def step() -> ApiKey:
             record = await self._find(id, within)
             stored = change(_stored(record))
             await self._store.write(Write((Put(_to_record(id, stored), record.version),)))
             return _read(replace(record, data=to_builtins(stored)))
 
-        return await retried(step, f"changing the key {id}")
+        return await retry_conflicts(step, f"changing the key {id}")
 
 
 def outlives(expires: datetime | None, until: datetime | None) -> bool:
@@ -220,18 +220,18 @@ def outlives(expires: datetime | None, until: datetime | None) -> bool:
     return until is not None and (expires is None or expires > until)
 
 
-def _check_rights(stored: _Stored, rights: Collection[str]) -> None:
+def _check_rights(stored: _StoredKey, rights: Collection[str]) -> None:
     if more := set(stored.rights).difference(rights):
         raise AccessDeniedError(f"only a key with all of its rights can change it: {', '.join(sorted(more))}")
 
 
-def _to_record(id: str, stored: _Stored) -> Record:
+def _to_record(id: str, stored: _StoredKey) -> Record:
     return Record(ROOT, API_KEY_KIND, id, data=to_builtins(stored))
 
 
-def _stored(record: Record) -> _Stored:
+def _stored(record: Record) -> _StoredKey:
     try:
-        return convert(record.data, _Stored)
+        return convert(record.data, _StoredKey)
     except ValidationError as error:
         raise InvalidValueError(f"the key {record.key} was not written by this version of Mnemic: {error}") from None
 
@@ -243,7 +243,7 @@ def _read(record: Record) -> ApiKey:
     return key if used is None else replace(key, last_used=datetime.fromisoformat(used.decode()))
 
 
-def _to_key(id: str, stored: _Stored, created: datetime) -> ApiKey:
+def _to_key(id: str, stored: _StoredKey, created: datetime) -> ApiKey:
     return ApiKey(
         id=id,
         name=stored.name,

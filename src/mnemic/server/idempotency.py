@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from ..store.wire import DEADLINE_HEADER, SERVER_HEADER, WRITE_HEADER
-from .endpoint import Call
+from .endpoint import ApiCall
 from .problems import RequestError
 
 REMEMBERED_SECONDS = 60.0
@@ -73,7 +73,7 @@ class RecentWrites:
 RECENT = RecentWrites()
 
 
-async def done_once(call: Call, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+async def done_once(call: ApiCall, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     """Return the result of a change; one that its client repeats, under the same random id, is not done again.
 
     Raises RequestError if nobody waits for it any more, or if it is not known here whether it was done.
@@ -90,7 +90,7 @@ def _note_error(task: asyncio.Task[Any]) -> None:
         task.exception()  # raised to whoever waits; nobody may
 
 
-def _check_deadline(call: Call) -> None:
+def _check_deadline(call: ApiCall) -> None:
     """Refuse a write for which its client no longer waits, since it may have sent others meanwhile."""
     process, _, until = call.request.headers.get(DEADLINE_HEADER, "").partition(" ")
     if process == server_id() and until.replace(".", "", 1).isdecimal() and time.monotonic() > float(until):

@@ -1,39 +1,15 @@
-"""Shared by the dialects: cached memories, and messages as a mutable list."""
+"""The messages of a session as a mutable list, for frameworks that hold theirs in one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
-from os import PathLike, fspath
-from threading import Lock
-from typing import Any, Generic, TypeVar, Unpack, overload
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from typing import Any, Generic, TypeVar, overload
 
-import mnemic
-
-from ..memory import OpenOptions
+from .messages import Message, Role
+from .sync import Session
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-
-
-def sqlite_url(path: str | PathLike[str]) -> str:
-    """Return the URL of a SQLite file, whatever characters it has; ":memory:" is not a file."""
-    return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
-
-
-_opened: list[tuple[str, OpenOptions, mnemic.Memory]] = []
-_opening = Lock()
-
-
-def shared(url: str, **options: Unpack[OpenOptions]) -> mnemic.Memory:
-    """Return the memory at a URL with these options, opened once per process."""
-    with _opening:
-        for known, before, memory in _opened:
-            if known == url and before == options:
-                return memory
-        memory = mnemic.open(url, **options)
-        _opened.append((url, options, memory))
-        return memory
 
 
 class MessageList(MutableSequence[Item], Generic[Item]):
@@ -44,20 +20,34 @@ class MessageList(MutableSequence[Item], Generic[Item]):
 
     def __init__(
         self,
-        session: Callable[[], mnemic.Session],
-        encode: Callable[[Item, Mapping[str, mnemic.Message]], mnemic.Message],
-        decode: Callable[[mnemic.Message], Item],
+        session: Callable[[], Session],
+        encode: Callable[[Item, Mapping[str, Message]], Message],
+        decode: Callable[[Message], Item],
+        roles: Sequence[Role] | None = None,
+        *,
+        open_images: bool = True,
     ) -> None:
-        """`encode` takes an item and the stored messages by id, which may have more fields."""
+        """`encode` takes an item and the stored messages by id, which may have more fields.
+
+        With `roles`, the list has only messages with these; others stay in the session, at their places. Images are
+        as in `Session.add_many`.
+        """
         self._session = session
         self._encode = encode
         self._decode = decode
+        self._roles = roles
+        self._open_images = open_images
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: Any) -> Any:
+        # The newest messages are read without those before them.
+        start, stop = (index.start, index.stop) if isinstance(index, slice) else (index, None)
+        if isinstance(start, int) and start < 0 and stop is None and self._roles is None:
+            items = [self._decode(message) for message in self._session().messages(-start)]
+            return items[index] if isinstance(index, slice) or len(items) == -start else self.copy()[index]
         return self.copy()[index]
 
     @overload
@@ -78,6 +68,8 @@ class MessageList(MutableSequence[Item], Generic[Item]):
         return reversed(self.copy())
 
     def __len__(self) -> int:
+        if self._roles is not None:
+            return len(self.stored())
         info = self._session().info()
         return info.messages if info is not None else 0
 
@@ -95,8 +87,12 @@ class MessageList(MutableSequence[Item], Generic[Item]):
     def __repr__(self) -> str:
         return repr(self.copy())
 
+    def stored(self) -> list[Message]:
+        """Return the messages of the list as the session has them."""
+        return [message for message in self._session().messages() if self._lists(message)]
+
     def copy(self) -> list[Item]:
-        return [self._decode(message) for message in self._session().messages()]
+        return [self._decode(message) for message in self.stored()]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         items = self.copy()
@@ -107,7 +103,7 @@ class MessageList(MutableSequence[Item], Generic[Item]):
 
     def extend(self, values: Iterable[Item]) -> None:
         added = [self._encode(value, {}) for value in values]
-        self._session().add_many(added)
+        self._session().add_many(added, open_images=self._open_images)
 
     def insert(self, index: int, value: Item) -> None:
         self._change(lambda items: items.insert(index, value))
@@ -134,14 +130,21 @@ class MessageList(MutableSequence[Item], Generic[Item]):
             given = list(values)
             self._change(lambda items: items.__setitem__(slice(None), given))
 
+    def _lists(self, message: Message) -> bool:
+        return self._roles is None or message.role in self._roles
+
     def _change(self, change: Callable[[list[Item]], Result]) -> Result:
         changed: list[Result] = []
 
-        def changed_messages(stored: list[mnemic.Message]) -> list[mnemic.Message]:
+        def changed_messages(stored: list[Message]) -> list[Message]:
             known = {message.id: message for message in stored}
-            items = [self._decode(message) for message in stored]
+            items = [self._decode(message) for message in stored if self._lists(message)]
             changed.append(change(items))
-            return [self._encode(item, known) for item in items]
+            after = [self._encode(item, known) for item in items]
+            for place, message in enumerate(stored):
+                if not self._lists(message):
+                    after.insert(place, message)
+            return after
 
-        self._session().replace(changed_messages)
+        self._session().replace(changed_messages, open_images=self._open_images)
         return changed[-1]

@@ -13,12 +13,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 from ..checks import check_count, check_number, new_id
 from ..errors import ConflictError, InvalidValueError
 from ..event_loop import running_loop
-from ..features.context import best_of, lines_of
+from ..features.context import hits_that_fit, lines_of
 from ..features.hits import Hit
 from ..features.memory_items import count_use
 from ..features.notes import NoteInfo, to_info
 from ..features.sessions import AsyncSession
 from ..features.summary import quoted
+from ..memory_access import AnySession, MemoryAccess
 from ..messages import AgentCall, Message, ToolCall
 from ..records import ARCHIVED, MEMORY, MESSAGE, NOTE, Ref, Value
 from ..scope import AsyncScope
@@ -26,7 +27,6 @@ from ..store.availability import optional
 from ..store.query import Scan
 from ..tokens import TokenCounter
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
-from .memory_access import AnySession, MemoryAccess
 
 INTERRUPTED = "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
 """Placeholder for a missing tool result in a prompt."""
@@ -53,7 +53,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """Messages of the callers' current turns."""
 
 
-class Turn:
+class RunMemory:
     """Reads from and writes to the session during one run.
 
     A message is stored as soon as it is complete: the user's before the model is called, the model's before its
@@ -91,10 +91,11 @@ class Turn:
         """Tool calls without a stored result, by id."""
         self._history: list[ModelMessage] | None = None
         self._block: ModelRequest | None = None
-        self.shown: Shown | None = None
+        self.shown: PromptMemory | None = None
         self.max_answer: int = Budget().answer
         """Maximum number of tokens in a memory tool's result."""
         self._stored: list[str] = []
+        self._started = False
 
     @property
     def begun(self) -> bool:
@@ -119,7 +120,8 @@ class Turn:
         self._unsaved += self._new()
         self.max_answer = budget.answer
 
-        async def both() -> Shown:
+        async def both() -> PromptMemory:
+            await self._start()
             # The prompt is stored after the search, so that it does not find itself.
             shown = await show(self.memory.scope, self.session, query, budget, given, self.current)
             await self._save()
@@ -156,15 +158,27 @@ class Turn:
                 self._unsaved.append(Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags))
             self._open = {}
         await self._saved()
+        # What the store has confirmed during the run need not be read again.
+        if self.session._settings.view.settings.retention == "single_run" or not self._started:
+            await self.memory.run(self._clear())
 
-    async def clear(self) -> None:
-        """Clear a single-run session, before and after the run."""
-        if await self.memory.run(self.session._retention()) == "single_run":
-            await self.memory.run(self.session.clear(keep_system=True))
+    async def _start(self) -> None:
+        """Clear a single-run session before the run first reads or writes it."""
+        if not self._started:
+            await self._clear()
+            self._started = True
+
+    async def _clear(self) -> None:
+        if await self.session._retention() == "single_run":
+            await self.session._expire()
 
     async def _saved(self) -> None:
+        async def saving() -> None:
+            await self._start()
+            await self._save()
+
         if self._unsaved:
-            await self.memory.run(self._save())
+            await self.memory.run(saving())
 
     async def _save(self) -> None:
         """Store pending messages; a retry stores nothing twice."""
@@ -256,7 +270,7 @@ class Budget(Value, frozen=True, kw_only=True):
             )
 
 
-class Shown(Struct, frozen=True):
+class PromptMemory(Struct, frozen=True):
     """Memory in a prompt: turns, and a text with the rest, or None."""
 
     turns: list[Message]
@@ -271,7 +285,7 @@ async def show(
     budget: Budget,
     given: list[Message] | None = None,
     exclude: Sequence[Ref] = (),
-) -> Shown:
+) -> PromptMemory:
     """Return the memory for a query; if turns are `given`, no others are included.
 
     Records in `exclude` are not recalled.
@@ -302,11 +316,11 @@ async def show(
         recent, (entries, count), hits = await asyncio.gather(window(), notes(), found())
     tokens = scope._tokens
     listed, cost = _listed(entries, count, tokens, aside // 2)
-    picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
+    picked = hits_that_fit(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == MEMORY]:
         await count_use(scope._store, used)
     lines = [*listed, *(lines_of(picked) if picked else [])]
-    return Shown([] if given is not None else recent, quoted(lines) if lines else None, picked)
+    return PromptMemory([] if given is not None else recent, quoted(lines) if lines else None, picked)
 
 
 async def _newest_notes(scope: AsyncScope) -> tuple[list[NoteInfo], int]:

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))  # the servers of the tests
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path += [str(TESTS), str(TESTS / "adapters")]  # the servers of the tests, and the environments of the frameworks

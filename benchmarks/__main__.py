@@ -1,6 +1,7 @@
 """`python -m benchmarks [NAME …]`: run the benchmarks, and write their tables to results.md, the README and the docs.
 
-Those that need a recall set are run if the environment variable RECALL_SET names one.
+Those that need a recall set are run if the environment variable RECALL_SET names one, that of the adapters if their
+frameworks are installed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import (
+    adapters,
     agents,
     auditing,
     dashboard,
@@ -69,10 +71,12 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "history": measured(history.run),
     "redaction": redaction.run,
     "footprint": footprint.run,
+    "adapters": measured(adapters.run),
     "quality": quality.run,
     "peers": lambda folder: (comparison.as_markdown(comparison.run(folder)), True),
 }
 NEEDS_A_SET = ("quality", "peers")
+NEEDS_FRAMEWORKS = "adapters"
 
 
 def main(names: list[str]) -> int:
@@ -82,6 +86,9 @@ def main(names: list[str]) -> int:
     for name in names or list(BENCHMARKS):
         if name in NEEDS_A_SET and not os.environ.get("RECALL_SET"):
             print(f"{name}: left out, since RECALL_SET names no recall set", file=sys.stderr)
+            continue
+        if name == NEEDS_FRAMEWORKS and not names and not adapters.installed():
+            print(f"{name}: left out, since make test-adapters has not installed the frameworks", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as folder:
             text, holds = BENCHMARKS[name](Path(folder))

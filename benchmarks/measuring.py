@@ -30,14 +30,16 @@ def per_call(work: Work, calls: int, clock: Clock = time.perf_counter) -> float:
     return (clock() - start) / calls
 
 
-def in_turns(ours: Work, baseline: Work, *, calls: int, rounds: int = 15) -> tuple[float, float]:
+def in_turns(
+    ours: Work, baseline: Work, *, calls: int, rounds: int = 15, clock: Clock = time.perf_counter
+) -> tuple[float, float]:
     """Return the median seconds per call of two things, measured in turns."""
     for work in (ours, baseline):
         per_call(work, min(calls, 20))
     gc.collect()
     gc.disable()
     try:
-        times = [(per_call(ours, calls), per_call(baseline, calls)) for _ in range(rounds)]
+        times = [(per_call(ours, calls, clock), per_call(baseline, calls, clock)) for _ in range(rounds)]
     finally:
         gc.enable()
     return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)

@@ -15,7 +15,7 @@ from typing import Any
 
 from psycopg import AsyncRawCursor
 
-from mnemic.backends.postgres.client import Connection, Query
+from mnemic.backends.postgres.client import PostgresConnection, Query
 from mnemic.backends.postgres.statements import prepared
 from servers import postgres
 
@@ -35,7 +35,7 @@ LOADED = 4
 
 async def measure(url: str) -> dict[str, float]:
     """Return the median microseconds of a transaction for each way, measured in turns."""
-    connection = await Connection.connect(
+    connection = await PostgresConnection.connect(
         url, autocommit=True, prepare_threshold=1, failed=lambda _: None, seconds=10, cursor_factory=AsyncRawCursor
     )
     async with connection:

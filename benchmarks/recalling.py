@@ -20,6 +20,7 @@ import simsimd
 import mnemic
 from mnemic.models.static import StaticEmbedder
 from mnemic.recall.index_entry import quantized
+from mnemic.recall.languages.detection import _foreign
 from mnemic.telemetry.calls import figures
 
 from .measuring import Result, Work, in_turns, per_call, rate_share, time_ratio
@@ -43,12 +44,16 @@ MEMORY = 1024
 
 
 class Texts:
-    """Sentences from a vocabulary in which few words are frequent and most are rare, as in language."""
+    """Sentences from a vocabulary in which few words are frequent and most are rare, as in language.
+
+    No word is one of another language than English, so that the sentences are not taken for many languages.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         syllables = [a + b for a in "bdfgklmnprst" for b in ("a", "e", "i", "o", "u", "ar", "en", "ol")]
-        words = ["".join(self.random.choices(syllables, k=self.random.randint(1, 3))) for _ in range(20_000)]
+        made = ("".join(self.random.choices(syllables, k=self.random.randint(1, 3))) for _ in range(20_000))
+        words = [word for word in made if word not in _foreign()]
         known = [word.strip("?.,'s") for question in QUESTIONS for word in question.split()]
         self.words = [*words[:30], *known, *words[30:]]
         self.weights = [1 / (n + 5) for n in range(len(self.words))]

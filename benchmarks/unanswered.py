@@ -1,7 +1,8 @@
 """`python -m benchmarks.unanswered FILE [EMBEDDER …] [--among=FILE …]`: whether the score tells an answer from none.
 
-Scopes of 10, 100, 1,000, 10,000 and 50,000 turns are made of each conversation of a recall set: stretches of it
-up to 100, and the whole with turns of the other files above. Each is asked its own questions, those of the next
+Scopes of 10 to a million turns are made of each conversation of a recall set: stretches of it up to 100, and the
+whole with turns of the other files above, if these have at least half as many. Other files are recall sets, or texts
+(`.txt`), each line a turn, as training/texts.py writes them. Each scope is asked its own questions, those of the next
 conversation with the speakers' names exchanged, which it cannot answer, and small talk. Printed are, by size, the area
 under the curve (the chance that a question with an answer scores higher than one without), what share of each passes
 `min_score`, the precision there, and the constants of `scoring.Certainty` that would be fitted to all sizes alike.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct, field
@@ -30,10 +32,14 @@ from mnemic.store.query import Search
 LEAST = 0.5
 """The documented threshold."""
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
-SIZES = (10, 100, 1_000, 10_000, 50_000)
+SIZES = (10, 100, 1_000, 10_000, 50_000, 200_000, 1_000_000)
 ADVERSARIAL = "5"
 ASKED = 150
-"""How many questions of each kind are asked of one scope at most."""
+ASKED_OF_MANY = 60
+"""How many questions of each kind are asked of one scope at most, and of one of more than `MANY` turns."""
+MANY = 200_000
+LINES = 20
+"""How many lines of a text file make a session."""
 SMALL_TALK = (
     "How are you today?",
     "Tell me a joke.",
@@ -99,6 +105,7 @@ def exchanged(text: str, names: Sequence[str], others: Sequence[str]) -> str:
 def measure(conversations: Sequence[Conversation], embedder: str, size: int = 1_000, among: Turns = []) -> Scores:  # noqa: B006
     """Ask scopes of about `size` turns their own questions and those of the next conversation."""
     found = Scores()
+    most = ASKED if size <= MANY else ASKED_OF_MANY
     with mnemic.open("memory://", embedder=embedder) as memory:
         for n, conversation in enumerate(conversations):
             other = conversations[(n + 1) % len(conversations)]
@@ -110,15 +117,15 @@ def measure(conversations: Sequence[Conversation], embedder: str, size: int = 1_
             for number, turns in enumerate(stretches(conversation, size, among)):
                 there = {(session, message.id) for session, message in turns}
                 inside = [question for question in conversation.questions if set(question.evidence) <= there]
-                own = [question.text for question in inside if question.category != ADVERSARIAL][:ASKED]
+                own = [question.text for question in inside if question.category != ADVERSARIAL][:most]
                 if not own:
                     continue
                 scope = memory.scope("unanswered", conversation.id, str(number))
                 _store(scope, turns)
                 found.ask(scope, memory, own, "answered")
-                start = number * ASKED % len(foreign)
+                start = number * most % len(foreign)
                 found.ask(scope, memory, (foreign * 2)[start : start + len(own)], "unanswered")
-                wrong = [question.text for question in inside if question.category == ADVERSARIAL][:ASKED]
+                wrong = [question.text for question in inside if question.category == ADVERSARIAL][:most]
                 found.ask(scope, memory, wrong, "adversarial")
                 found.ask(scope, memory, SMALL_TALK, "small_talk")
     return found
@@ -132,6 +139,19 @@ def stretches(conversation: Conversation, size: int, among: Turns) -> Iterator[T
             yield turns[start : start + size]
     elif size <= 1_000 or len(turns) + len(among) >= 0.5 * size:
         yield turns + among[: max(size - len(turns), 0)]
+
+
+def turns_of(path: str) -> Iterator[tuple[str, Message]]:
+    """Yield the turns of a recall set, or the lines of a text file as turns of sessions of `LINES`."""
+    if path.endswith(".txt"):
+        with Path(path).open(encoding="utf-8") as file:
+            for number, line in enumerate(file):
+                yield f"texts-{number // LINES}", Message("user", line.strip())
+        return
+    for one in read_recall_set(path):
+        for session, messages in one.sessions.items():
+            for message in messages:
+                yield f"{one.id}-{session}", message
 
 
 def _store(scope: mnemic.Scope, turns: Turns) -> None:
@@ -208,13 +228,7 @@ def table(found: Scores) -> str:
 def main(path: str, embedders: Sequence[str], among: Sequence[str]) -> None:
     """Measure and print."""
     conversations = read_recall_set(path)
-    others: Turns = [
-        (f"{one.id}-{session}", message)
-        for file in among
-        for one in read_recall_set(file)
-        for session, messages in one.sessions.items()
-        for message in messages
-    ]
+    others: Turns = [turn for file in among for turn in turns_of(file)]
     for embedder in embedders or ("static",):
         print(f"{embedder}:\n")
         print(

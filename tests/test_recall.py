@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,7 +23,7 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.recall import scope_index
 from mnemic.recall.question import analyze_question
 from mnemic.recall.text_analysis import terms
-from mnemic.records import Record
+from mnemic.records import Record, Ref
 from mnemic.store.protocol import Page
 from mnemic.store.query import Scan
 
@@ -177,6 +178,13 @@ def test_odd_queries_do_no_harm(alice: mnemic.Scope, query: str) -> None:
     talk(alice.session("s"), ("user", "thanks 👍"), ("assistant", "🎉"), named=False)
     for hit in alice.recall(query, k=9, neighbors=2):
         assert sum(hit.why.values()) == pytest.approx(hit.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("query", ["green tea\0", "\0\0tea", "tea \ud800", "tea \udfff\0"])
+def test_a_query_may_hold_what_cannot_be_stored(alice: mnemic.Scope, query: str) -> None:
+    alice.remember("Alice drinks green tea")
+    assert found(alice.recall(query)) == ["Alice drinks green tea"]
+    assert "green tea" in alice.context(query).text
 
 
 @pytest.mark.parametrize("query", [None, 7, b"tea", ["tea"]])
@@ -427,6 +435,22 @@ def test_a_question_for_a_time_prefers_what_tells_one(alice: mnemic.Scope) -> No
     assert hits[0].record.text == "I adopted the cat last Tuesday"
     assert hits[0].why["time"] > 0
     assert all("time" not in hit.why for hit in alice.recall("Who adopted the cat?"))
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("When was that?", True),
+        ("Since when does she live there?", True),
+        ("Do you know when Anna moved?", True),
+        ("She moved when?", True),
+        ("Who came, and when?", True),
+        ("What does Anna do when it rains?", False),
+        ("What did the minister say when talking about the budget?", False),
+    ],
+)
+def test_when_asks_for_a_time_unless_it_joins_sentences(query: str, asks: bool) -> None:
+    assert analyze_question(query, {"": 0}).wants_time is asks
 
 
 @pytest.mark.parametrize("when", ["on 3 March 2025", "on March 3rd", "on 2025-03-03", "in March 2025"])
@@ -1036,3 +1060,39 @@ def test_a_name_that_is_also_a_word_is_not_always_a_name() -> None:
         ("Where does Jan van Dyk live?", {5}),
     ):
         assert analyze_question(text, speakers).speakers == named, text
+
+
+def test_of_a_text_that_was_stored_a_thousand_times_not_all_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mnemic.open("memory://") as memory:
+        scope = memory.scope("a")
+        scope.remember_many(["We land in Lisbon on Tuesday."] * 1000)
+        scope.remember("In Lisbon we rent the blue house.")
+        memory.warm("a")
+        backend = memory._async._backend
+        read: list[Ref] = []
+        really_read = backend.read
+
+        def reading(refs: Sequence[Ref]) -> Any:
+            read.extend(refs)
+            return really_read(refs)
+
+        monkeypatch.setattr(backend, "read", reading)
+        hits = scope.recall("When do we land in Lisbon?", 10)
+    assert [hit.text for hit in hits] == ["We land in Lisbon on Tuesday.", "In Lisbon we rent the blue house."]
+    assert len(read) < 150
+
+
+def test_a_filter_finds_one_of_many_equal_texts(alice: mnemic.Scope) -> None:
+    """Copies that a filter leaves out do not hide the one that it wants."""
+    for n in range(40):
+        alice.remember("The parcel was delivered to the office", metadata={"order": n})
+    for n in (0, 20, 39):
+        assert [hit.metadata for hit in alice.recall("parcel delivered", metadata={"order": n})] == [{"order": n}]
+
+
+def test_a_negation_is_found_among_many_equal_texts(alice: mnemic.Scope) -> None:
+    """Stop words are not terms, so "not" is told only by comparing texts."""
+    for n in range(60):
+        alice.remember("The parcel was delivered to the office", created=datetime(2026, 1, 1, 0, n, tzinfo=UTC))
+    alice.remember("The parcel was not delivered to the office", created=datetime(2025, 1, 1, tzinfo=UTC))
+    assert len(alice.recall("parcel delivered")) == 2

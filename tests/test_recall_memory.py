@@ -6,10 +6,12 @@ import gc
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import mnemic
+from mnemic.backends.memory import MemoryStore
 from mnemic.backends.sqlite.store import SqliteStore
 from mnemic.layers.index import IndexLayer
 from mnemic.layers.index_cache import IndexCache
@@ -106,15 +108,19 @@ def test_the_counted_bytes_match_the_memory_use(users: int, each: int) -> None:
         assert cache_of(memory).nbytes - before == pytest.approx(taken, rel=0.4)
 
 
-def test_streams_are_listed_only_after_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url, listed = f"sqlite:///{tmp_path / 'listed.db'}", []
-    plain = SqliteStore.streams
+@pytest.mark.parametrize(("store", "url"), [(SqliteStore, "sqlite:///{}/listed.db"), (MemoryStore, "memory://{}")])
+def test_streams_are_listed_only_after_a_write(
+    store: type[SqliteStore | MemoryStore], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, listed = url.format(tmp_path), []
+    plain: Any = store.streams
 
-    async def counted(store: SqliteStore, scan: StreamScan) -> Page[Stream]:
+    async def counted(self: SqliteStore | MemoryStore, scan: StreamScan) -> Page[Stream]:
         listed.append(scan)
-        return await plain(store, scan)
+        page: Page[Stream] = await plain(self, scan)
+        return page
 
-    monkeypatch.setattr(SqliteStore, "streams", counted)
+    monkeypatch.setattr(store, "streams", counted)
     with mnemic.open(url) as ours, mnemic.open(url) as other:
         for n, writer in enumerate((ours, other, ours, other, other)):
             writer.scope("alice").remember(f"cup number {n} of tea")

@@ -3,15 +3,20 @@
 usage: conversation_embedder.py TEACHER TRAIN.npz OUT.safetensors
 
 TEACHER is a folder with all-MiniLM-L6-v2 as transformers reads it, TRAIN a file that conversation_signals.py wrote.
-Needs torch, transformers and a GPU, for two minutes.
+Needs torch, transformers and a GPU, for some minutes. The same versions of these on the same kind of GPU write the same
+file to the bit.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +27,9 @@ from torch.nn import functional
 from transformers import AutoModel
 
 from mnemic.models.static import StaticEmbedder
+
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it sums are taken in any order
+torch.use_deterministic_algorithms(True)
 
 Tensor = torch.Tensor
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -52,7 +60,8 @@ class Settings(NamedTuple):
     trust: float = 1.6
     learned: float = 0.8
     """Share of the learned weights in the mean of them and the first ones, which know what the texts do not say."""
-    seed: int = 1
+    seeds: tuple[int, ...] = (1, 2, 3)
+    """One model is trained with each, and their weights are averaged."""
 
 
 class Scope:
@@ -60,10 +69,13 @@ class Scope:
 
     def __init__(self, given: dict[str, Any], scores: np.ndarray[Any, Any], tokenizer: Tokenizer, static: Any) -> None:
         texts = [chunk for chunks in given["texts"] for chunk in chunks]
-        self.owner = torch.tensor([n for n, chunks in enumerate(given["texts"]) for _ in chunks], device=DEVICE)
         self.turns = len(given["texts"])
-        firsts = np.cumsum([0, *(len(chunks) for chunks in given["texts"])])[:-1]
+        counts = np.array([len(chunks) for chunks in given["texts"]])
+        firsts = np.cumsum(counts) - counts
         self.first = torch.tensor(firsts, device=DEVICE)
+        # The chunks of each turn; where it has fewer, the one after the last chunk of all.
+        each = np.arange(counts.max())
+        self.chunks = torch.tensor(np.where(each < counts[:, None], firsts[:, None] + each, len(texts)), device=DEVICE)
         sessions = np.array(given["sessions"])
         places = np.arange(self.turns)
         self.near = {}
@@ -75,12 +87,14 @@ class Scope:
         self.static = torch.tensor(static.embed(texts), device=DEVICE)
         self.weights: tuple[float, float] = tuple(given["weights"])
         asked = [text for text, _ in given["questions"]]
-        self.asked = Batches([one.ids for one in tokenizer.encode_batch(asked)])
+        self.asked = [one.ids for one in tokenizer.encode_batch(asked)]
         self.asked_static = torch.tensor(static.embed(asked), device=DEVICE)
         self.wanted = torch.zeros(scores.shape, device=DEVICE)
         for row, (_, evidence) in zip(self.wanted, given["questions"], strict=True):
             row[evidence] = 1.0
         self.scores = torch.tensor(scores.astype(np.float32) / STEP, device=DEVICE)
+        self.was: Tensor | None = None
+        """Vectors of the chunks before training."""
 
 
 def load_scopes(path: str, tokenizer: Tokenizer) -> list[Scope]:
@@ -129,8 +143,7 @@ def of_turns(scope: Scope, cosines: Tensor) -> Tensor:
     """Return the cosine of each turn's closest chunk, for each question."""
     if scope.turns == cosines.shape[1]:
         return cosines
-    least = torch.full((len(cosines), scope.turns), -1.0, device=DEVICE)
-    return least.scatter_reduce(1, scope.owner.expand(len(cosines), -1), cosines, "amax")
+    return functional.pad(cosines, (0, 1), value=-1.0)[:, scope.chunks].amax(2)
 
 
 def scaled(values: Tensor) -> Tensor:
@@ -158,20 +171,24 @@ def ranked(scope: Scope, some: Tensor, chunks: Tensor, asked: Tensor, share: flo
 
 
 def surprise(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Return how unlikely the evidence is: each turn of it, or any of them where they are many."""
-    likely = logits.log_softmax(1)
-    count = wanted.sum(1)
-    each = (likely * wanted).sum(1) / count
-    any_of = likely.masked_fill(wanted == 0, -1e4).logsumexp(1)
-    return -torch.where(count <= 4, each, any_of).mean()
+    """Return how unlikely each turn of the evidence is among the turns that are none."""
+    others = logits.masked_fill(wanted > 0, -1e4).logsumexp(1, keepdim=True)
+    return ((functional.softplus(others - logits) * wanted).sum(1) / wanted.sum(1)).mean()
 
 
-def train(folder: str, scopes: list[Scope], settings: Settings) -> Any:
-    """Return the fine-tuned model."""
-    random.seed(settings.seed)
-    torch.manual_seed(settings.seed)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).to(DEVICE).eval()
-    first = AutoModel.from_pretrained(folder, dtype=torch.float32).to(DEVICE).eval()
+def load_model(folder: str) -> Any:
+    """Return the first model, its weights rounded to half precision, as they are written in the end."""
+    return AutoModel.from_pretrained(folder, dtype=torch.float16).float().to(DEVICE).eval()
+
+
+def train(folder: str, source: str, settings: Settings, seed: int) -> dict[str, Tensor]:
+    """Return the weights of the fine-tuned model."""
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    scopes = load_scopes(source, tokenizer)
+    chance = random.Random(seed)
+    model, first = load_model(folder), load_model(folder)
     steps = settings.passes // settings.at_once
     slow = [p for name, p in model.named_parameters() if p.ndim < 2 or "embeddings" in name]
     fast = [p for name, p in model.named_parameters() if not (p.ndim < 2 or "embeddings" in name)]
@@ -182,40 +199,52 @@ def train(folder: str, scopes: list[Scope], settings: Settings) -> Any:
     began = time.monotonic()
     total = torch.zeros((), device=DEVICE)
     for step in range(steps):
-        for scope in random.choices(scopes, chances, k=settings.at_once):
-            asked = embed(model, scope.asked)
-            some = torch.randperm(len(asked), device=DEVICE)[: settings.questions]
-            chunks, asked, wanted = embed(model, scope.batches), asked[some], scope.wanted[some]
+        for scope in chance.choices(scopes, chances, k=settings.at_once):
+            places = chance.sample(range(len(scope.asked)), min(len(scope.asked), settings.questions))
+            some = torch.tensor(places, device=DEVICE)
+            asked = embed(model, Batches([scope.asked[place] for place in places]))
+            chunks, wanted = embed(model, scope.batches), scope.wanted[some]
             loss = surprise(ranked(scope, some, chunks, asked, settings.share, settings.trust), wanted)
             total += loss.detach()
-            if settings.alone:
-                loss = loss + settings.alone * surprise(20 * of_turns(scope, asked @ chunks.T), wanted)
-            keep = settings.keep_long if chunks.shape[0] > 1.5 * scope.turns else settings.keep
-            if keep:
+            loss = loss + settings.alone * surprise(20 * of_turns(scope, asked @ chunks.T), wanted)
+            if scope.was is None:
                 with torch.no_grad():
-                    was = embed(first, scope.batches)
-                loss = loss + keep * (1 - (chunks * was).sum(1)).mean()
+                    scope.was = embed(first, scope.batches)
+            keep = settings.keep_long if chunks.shape[0] > 1.5 * scope.turns else settings.keep
+            loss = loss + keep * (1 - (chunks * scope.was).sum(1)).mean()
             (loss / settings.at_once).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        if step % 100 == 99:
-            print(step + 1, f"{total.item() / 100 / settings.at_once:.4f} {time.monotonic() - began:.0f} s", flush=True)
+        if step % 50 == 49:
+            print(
+                seed,
+                step + 1,
+                f"{total.item() / 50 / settings.at_once:.4f} {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
             total.zero_()
-    with torch.no_grad():
-        for value, was in zip(model.parameters(), first.parameters(), strict=True):
-            value.lerp_(was, 1 - settings.learned)
-    return model
+    return {name: value.cpu() for name, value in model.state_dict().items()}
+
+
+def averaged(first: dict[str, Tensor], learned: list[dict[str, Tensor]], share: float) -> dict[str, Tensor]:
+    """Return a mean of weights: `share` of the learned ones' mean, the rest of the first ones."""
+    return {
+        name: (1 - share) * value + share * sum(one[name].double() for one in learned) / len(learned)
+        for name, value in first.items()
+        if value.is_floating_point()
+    }
 
 
 def main(folder: str, source: str, into: str) -> None:
     """Train, and write the weights."""
-    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(MAX_TOKENS)
-    model = train(folder, load_scopes(source, tokenizer), Settings())
-    save_file({name: value.half().contiguous() for name, value in model.state_dict().items()}, into)
+    settings = Settings()
+    with ProcessPoolExecutor(len(settings.seeds), get_context("spawn")) as pool:
+        learned = list(pool.map(partial(train, folder, source, settings), settings.seeds))
+    first = {name: value.cpu().double() for name, value in load_model(folder).state_dict().items()}
+    made = averaged(first, learned, settings.learned)
+    save_file({name: value.half().contiguous() for name, value in made.items()}, into)
 
 
 if __name__ == "__main__":

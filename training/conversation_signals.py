@@ -13,20 +13,32 @@ import sys
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 import mnemic
 from mnemic.layers.index import IndexLayer
 from mnemic.recall.document_view import DocumentView
 from mnemic.recall.index_entry import chunks
 from mnemic.recall.question import analyze_question
-from mnemic.recall.scoring import signals, weights_for
+from mnemic.recall.scoring import LONG, SHORT, Weights, signals
 from mnemic.recallset import Conversation, read_recall_set
 from mnemic.sync import Memory
 
 STEP = 20
 """How many steps a score has between two whole numbers."""
 ADVERSARIAL = "5"
+WEIGHTS = Weights(
+    lexical=2.6, coverage=1.0, dense=2.2, context=1.7, session=1.2, speaker=2.7, role=2.4, time=1.7, date=3.0,
+    number=1.3, question=-0.5, length=0.4, recency=0.1, latest=1.0, importance=0.6, graph=0.8,
+)  # fmt: skip
+LONG_TURNS = {"length": -1.7, "question": 0.3, "dense": 1.2, "context": -1.1, "session": -1.2, "number": 0.25}
+"""The weights that recall had when the model was trained; they stay, so that the model can be made again."""
+
+
+def weights_of(view: DocumentView) -> Weights:
+    """Return the weights for the length of a conversation's turns."""
+    long = min(max((view.mean_length - SHORT) / (LONG - SHORT), 0.0), 1.0)
+    return Weights(**{name: weight + long * LONG_TURNS.get(name, 0.0) for name, weight in asdict(WEIGHTS).items()})
 
 
 def signals_of(
@@ -41,7 +53,10 @@ def signals_of(
     assert isinstance(layer, IndexLayer)
     table = layer._cache._indexes[f"training/{conversation.id}"].table
     view = DocumentView(table)
-    weights = weights_for(view, 1.0)
+    weights = weights_of(view)
+    vectors = [weights.dense, weights.context]
+    # The turns have no times but those at which this runs.
+    weights = replace(weights, dense=0.0, context=0.0, recency=0.0, latest=0.0)
     places = {(table.ref(n).scope.name, table.keys[n]): n for n in range(len(table))}
     texts = [""] * len(table)
     for session, messages in conversation.sessions.items():
@@ -54,7 +69,7 @@ def signals_of(
         if not evidence or str(question.category) == ADVERSARIAL:
             continue
         found = analyze_question(question.text, table.speakers)
-        parts = signals(table, view, found, None, None, None, replace(weights, dense=0.0, context=0.0)).parts
+        parts = signals(table, view, found, None, None, None, weights).parts
         total = sum(parts.values()) + np.zeros(len(table), dtype=np.float32)
         rows.append(np.clip(np.rint((total - total.min()) * STEP), 0, 255).astype(np.uint8))
         asked.append((found.masked, evidence))
@@ -62,7 +77,7 @@ def signals_of(
         "texts": [chunks(text) for text in texts],
         "sessions": table.session.values.tolist(),
         "questions": asked,
-        "weights": [weights.dense, weights.context],
+        "weights": vectors,
     }
     return made, np.stack(rows) if rows else np.zeros((0, len(table)), dtype=np.uint8)
 

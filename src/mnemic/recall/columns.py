@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +27,10 @@ PARTS = 8
 """Number of posting partitions."""
 PENDING = 2_000
 """How many unsorted terms are buffered before they are merged."""
-LOADED = 1_000_000
+LOADED = 2_000_000
 """The same while an index is loaded."""
+UNSORTED = 500
+"""How many buffered terms are compared one by one."""
 SMALL = 10_000
 """Number of values up to which an array grows by half."""
 KEY_BYTES = 100
@@ -38,15 +42,23 @@ _GENERATED = re.compile("[0-9a-f]*").fullmatch
 class Column:
     """A growable array that takes no memory per value while all values are equal."""
 
-    values: NDArray[Any]
-    """All values, to read."""
+    __slots__ = ("_array", "_equal", "_expected", "_most", "_size", "_temporary", "_widens", "values")
 
-    def __init__(self, dtype: Any, *, widens: bool = False) -> None:
-        """`widens` means that an integer type becomes a larger one once a value needs it."""
+    values: NDArray[Any]
+    """All values, to read; replaced whole, so that others can read while one thread appends."""
+
+    def __init__(self, dtype: Any, *, widens: bool = False, temporary: bool = False) -> None:
+        """`widens` means that an integer type becomes a larger one once a value needs it.
+
+        `temporary` means that speed matters more than memory: the array always grows by half.
+        """
         self._array = np.zeros(1, dtype=dtype)
         self._size = 0
         self._equal = True
         self._widens = widens
+        self._temporary = temporary
+        self._most = np.iinfo(dtype).max if widens else 0
+        self._expected = 0
         self._show()
 
     @property
@@ -57,18 +69,39 @@ class Column:
         """Return all values, to write to."""
         if self._equal:
             self._equal = False
-            self._resize(max(64, self._size))
+            self._resize(max(64, self._size, self._expected))
             self._show()
         return self.values
 
+    def expect(self, count: int) -> None:
+        """Reserve memory for so many more values, so that loading them copies nothing."""
+        self._expected = self._size + count
+
+    def repeat(self, value: Any, count: int) -> None:
+        """Append a value so many times."""
+        if self._equal and self._size and (self._array[0] == value or (value != value and np.isnan(self._array[0]))):
+            self._size += count
+            self._show()
+        else:
+            self.extend(np.full(count, value))
+
     def extend(self, values: Any) -> None:
         """Append values."""
+        size = self._size
+        room = not self._equal and size < len(self._array)
+        if room and len(values) == 1 and (not self._widens or values[0] <= self._most):
+            # One message at a time is the most common case, and a table has many columns.
+            self._array[size] = values[0]
+            self._size = size + 1
+            self.values = self._array[: size + 1]
+            return
         given = np.asarray(values, dtype=None if self._widens else self._array.dtype)
         count = len(given)
         if not count:
             return
-        if self._widens and (most := given.max()) > np.iinfo(self._array.dtype).max:
+        if self._widens and (most := given.max()) > self._most:
             self._array = self._array.astype(np.int32 if most < 2**31 else np.int64)
+            self._most = np.iinfo(self._array.dtype).max
         if self._equal:
             if not self._size:
                 self._array[0] = given[0]
@@ -80,7 +113,8 @@ class Column:
         end = self._size + count
         if end > len(self._array):
             # Large arrays grow slowly: what is reserved is memory too.
-            self._resize(max(end, self._size + self._size // (2 if self._size < SMALL else 16)))
+            grown = self._size + self._size // (2 if self._temporary or self._size < SMALL else 16)
+            self._resize(max(end, self._expected if self._expected > self._size else grown))
         self._array[self._size : end] = given
         self._size = end
         self._show()
@@ -92,8 +126,9 @@ class Column:
 
     def _show(self) -> None:
         if self._equal:
-            self.values = np.ndarray(self._size, self._array.dtype, self._array, strides=(0,))
-            self.values.flags.writeable = False
+            values = np.ndarray(self._size, self._array.dtype, self._array, strides=(0,))
+            values.flags.writeable = False
+            self.values = values
         else:
             self.values = self._array[: self._size]
 
@@ -124,6 +159,11 @@ class Keys:
     def nbytes(self) -> int:
         others = 0 if self._others is None else KEY_BYTES * self._size
         return others + self._high.nbytes + self._low.nbytes
+
+    def expect(self, count: int) -> None:
+        """Reserve memory for so many more keys."""
+        self._high.expect(count)
+        self._low.expect(count)
 
     def extend(self, keys: Sequence[str]) -> None:
         """Append keys."""
@@ -157,6 +197,8 @@ def _halves(keys: Sequence[str]) -> NDArray[np.uint64] | None:
 
 class Sorted:
     """One partition of the postings: sorted terms with their documents and frequencies."""
+
+    __slots__ = ("documents", "starts", "terms", "times")
 
     def __init__(self) -> None:
         self.terms: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
@@ -205,21 +247,22 @@ class Postings:
     def __init__(self) -> None:
         self._parts = [Sorted() for _ in range(PARTS)]
         self._sorted = 0
-        self._new_terms = Column(np.uint32)
-        self._new_documents = Column(np.int32)
-        self._fresh: Sorted | None = None
-        """Buffered terms, sorted, until more arrive."""
+        self._new_terms = Column(np.uint32, temporary=True)
+        self._new_documents = Column(np.int32, temporary=True)
+        self._fresh = Sorted()
+        """The first terms of the buffer, sorted."""
+        self._fresh_size = 0
+        """How many these are."""
 
     @property
     def nbytes(self) -> int:
-        parts = sum(part.nbytes for part in (*self._parts, self._fresh) if part is not None)
+        parts = sum(part.nbytes for part in (*self._parts, self._fresh))
         return parts + self._new_terms.nbytes + self._new_documents.nbytes
 
     def add(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
         """Add terms with their documents; repeat a term that a document contains more than once."""
         self._new_terms.extend(terms)
         self._new_documents.extend(documents)
-        self._fresh = None
 
     def merge_buffer(self, *, loading: bool = False) -> None:
         """Merge the buffer if it is large; `loading` means that more follows before the next search."""
@@ -232,8 +275,9 @@ class Postings:
                 if here.any():
                     part.merge(terms[here], documents[here])
             self._sorted = sum(len(part.documents) for part in self._parts)
-            self._new_terms, self._new_documents = Column(np.uint32), Column(np.int32)
-            self._fresh = None
+            self._new_terms = Column(np.uint32, temporary=True)
+            self._new_documents = Column(np.int32, temporary=True)
+            self._fresh, self._fresh_size = Sorted(), 0
 
     def of(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Return the documents of a term, and its frequency in each."""
@@ -241,14 +285,21 @@ class Postings:
         part = self._parts[term % PARTS]
         place = part.of(exact)
         documents, times = part.documents[place], part.times[place]
-        if len(self._new_terms.values):
-            if self._fresh is None:
+        terms = self._new_terms.values
+        if len(terms):
+            if len(terms) - self._fresh_size > UNSORTED:
                 self._fresh = Sorted()
-                self._fresh.merge(self._new_terms.values, self._new_documents.values)
+                self._fresh.merge(terms, self._new_documents.values)
+                self._fresh_size = len(terms)
             place = self._fresh.of(exact)
             if place.start != place.stop:
                 documents = np.concatenate((documents, self._fresh.documents[place]))
                 times = np.concatenate((times, self._fresh.times[place]))
+            newest = (terms[self._fresh_size :] == exact).nonzero()[0]
+            if len(newest):
+                counts = Counter(self._new_documents.values[self._fresh_size + newest].tolist())
+                documents = np.concatenate((documents, np.array([*counts], dtype=np.int32)))
+                times = np.concatenate((times, np.array([min(n, 255) for n in counts.values()], dtype=np.uint8)))
         return documents, times
 
     def terms_of(self, document: int) -> NDArray[np.uint32]:
@@ -297,8 +348,7 @@ class Vectors:
             room = min(BLOCK - used, len(rows))
             block = self._blocks[-1]
             if used + room > len(block):
-                most = used + max(room, used // 2) if self.size < BLOCK else BLOCK
-                grown = np.empty((min(BLOCK, most), self.dimensions), np.int8)
+                grown = np.empty((min(BLOCK, used + max(room, used // 2)), self.dimensions), np.int8)
                 grown[:used] = block[:used]
                 self._blocks[-1] = block = grown
             block[used : used + room] = rows[:room]
@@ -324,14 +374,14 @@ class Vectors:
     def compare(self, query: NDArray[np.int8]) -> tuple[Floats, Any, bool]:
         """Return each vector's cosine with the query, the places of their documents, and whether all were compared."""
         if self.size <= EXACT:
-            products = np.concatenate(
-                [_products(query, block[: self.size - n * BLOCK]) for n, block in enumerate(self._blocks)]
-            )
+            several = [_products(query, block[: self.size - n * BLOCK]) for n, block in enumerate(self._blocks)]
+            products = several[0] if len(several) == 1 else np.concatenate(several)
             rows, exact = slice(None), True
         else:
             rows, exact = self._likely(query), False
             products = _products(query, self.of(rows))
-        length = float(np.sqrt(np.dot(query.astype(np.float32), query.astype(np.float32))))
+        exactly = query.astype(np.float32)
+        length = sqrt(float(np.dot(exactly, exactly)))
         scale = np.float32(1 / length if length else 0)
         if self.owners is not None:
             owners: Any = self.owners.values[rows]
@@ -356,6 +406,12 @@ class Vectors:
             distances.append(np.asarray(simsimd.cdist(sign, known, "hamming", dtype="bin8"))[0])
         apart = np.concatenate(distances)
         return np.sort(np.argpartition(apart, RESCORED)[:RESCORED])
+
+
+def cosines(rows: NDArray[np.int8], others: NDArray[np.int8]) -> Floats:
+    """Return the cosine of each vector with each of others."""
+    found: Floats = 1 - np.asarray(simsimd.cdist(rows, others, "cosine"))
+    return found
 
 
 def _products(query: NDArray[np.int8], rows: NDArray[np.int8]) -> Floats:

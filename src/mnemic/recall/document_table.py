@@ -32,8 +32,8 @@ NONE = -1
 """Marker for no document."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """Weights of neighboring turns in a turn's context vector."""
-SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
-"""Role numbers of conversation turns."""
+SPEAKERS = np.isin(np.arange(256), [ROLES.index(role) + 1 for role in SPEAKING])
+"""Which role numbers are those of conversation turns."""
 CALL = int(TextFlags.CALL)
 LONGEST = 65_535
 """Largest distinguishable number of terms."""
@@ -62,8 +62,19 @@ class DocumentTable:
         self.last_seq: list[int] = []
         self.relinked: bool = False
         """Whether turns of a stream were indexed in another order than that of their seqs."""
+        self.rewrites: int = 0
+        """How often anything but appending has changed documents or their neighbors."""
+        self.gone: int = 0
+        """How many documents are gone."""
+        self.counts: list[int] = []
+        """How many documents each stream has."""
+        self.kinds: list[int] = []
+        """Number of the kind of each stream."""
+        self.kind_numbers: dict[str, int] = {}
         self.typical: tuple[NDArray[np.uint64], tuple[float, float]] | None = None
         """Digests of the texts whose vectors were compared last, and the mean and deviation of their cosines."""
+        self.sampled: int = 0
+        """Among how many documents these were the lowest digests; 0 if that must be found again."""
         self.sessions: dict[tuple[str, int], int] = {}
         """Numbers of sessions, by path and stretch."""
         self.session_count: int = 0
@@ -119,7 +130,13 @@ class DocumentTable:
     @property
     def mostly_deleted(self) -> bool:
         """Whether most documents are gone, so that rebuilding is cheaper."""
-        return len(self) > 2 * int(np.count_nonzero(self.alive.values)) + 1000
+        return len(self) > 2 * (len(self) - self.gone) + 1000
+
+    def expect(self, count: int) -> None:
+        """Reserve memory for so many more documents."""
+        for column in vars(self).values():
+            if isinstance(column, Column | Keys):
+                column.expect(count)
 
     def indexed_version(self, stream: Stream) -> int:
         """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
@@ -132,6 +149,11 @@ class DocumentTable:
         if number is None:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((self.stream.values == number) & self.alive.values)
+
+    def count(self, name: StreamName) -> int:
+        """Return how many documents the stream with this name has."""
+        number = self.numbers.get(name)
+        return 0 if number is None else self.counts[number]
 
     def with_keys(self, name: StreamName, keys: Sequence[str]) -> list[int]:
         """Return the documents of a stream that have these keys."""
@@ -166,6 +188,8 @@ class DocumentTable:
     def remove_vectors(self) -> None:
         """Remove all vectors, because their dimension is outdated."""
         self.vectors = Vectors()
+        self.rewrites += 1
+        self.sampled = 0
         self.first_row = Column(np.int32)
         self.first_row.extend(np.full(len(self), NONE))
         self.context.writable()[:] = np.nan
@@ -185,22 +209,31 @@ class DocumentTable:
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
         first = len(self)
         documents = np.arange(first, first + count, dtype=np.int32)
+        self.counts[number] += count
         self.keys.extend([r.key for r in records])
-        self.stream.extend(np.full(count, number))
+        self.stream.repeat(number, count)
         self.seq.extend(seqs)
-        self.alive.extend(np.ones(count, dtype=np.bool_))
-        self.created.extend(_moments([r.created for r in records], 0))
-        self.expires.extend(_moments([r.expires for r in records], NEVER))
-        self.valid_from.extend(_moments([r.valid_from for r in records], -NEVER))
-        self.valid_to.extend(_moments([r.valid_to for r in records], NEVER))
-        self.importance.extend([np.nan if r.importance is None else max(0.0, min(r.importance, MOST)) for r in records])
-        self.pinned.extend([r.pinned for r in records])
-        self.used.extend(np.zeros(count))
-        self.uses.extend(np.zeros(count))
+        self.alive.repeat(value=True, count=count)
+        self.created.extend([0 if r.created is None else to_microseconds(r.created) for r in records])
+        _extend(self.expires, [r.expires for r in records], NEVER)
+        _extend(self.valid_from, [r.valid_from for r in records], -NEVER)
+        _extend(self.valid_to, [r.valid_to for r in records], NEVER)
+        importances = [r.importance for r in records]
+        if importances.count(None) < count:
+            self.importance.extend([np.nan if x is None else max(0.0, min(x, MOST)) for x in importances])
+        else:
+            self.importance.repeat(np.nan, count)
+        pinned = [r.pinned for r in records]
+        self.pinned.extend(pinned) if any(pinned) else self.pinned.repeat(value=False, count=count)
+        self.used.repeat(0, count)
+        self.uses.repeat(0, count)
         self.flags.extend(entries.flags)
         self.role.extend(entries.roles)
-        self.spoken.extend(np.isin(entries.roles, SPEAKERS) & (entries.flags & CALL == 0))
-        self.speaker.extend([self.speakers.setdefault(name, len(self.speakers)) for name in entries.speakers])
+        self.spoken.extend(SPEAKERS[entries.roles] & (entries.flags & CALL == 0))
+        if any(entries.speakers):
+            self.speaker.extend([self.speakers.setdefault(name, len(self.speakers)) for name in entries.speakers])
+        else:
+            self.speaker.repeat(0, count)
         for language, times in zip(LANGUAGES, np.bincount(entries.languages).tolist(), strict=False):
             if times:
                 self.languages[language] = self.languages.get(language, 0) + times
@@ -209,16 +242,18 @@ class DocumentTable:
         self.digest.extend(_digests(entries.terms, entries.sizes))
         self._link(number, documents)
         self._add_vectors(documents, entries)
-        self.context.extend(np.full(count, np.nan))
+        self.context.repeat(np.nan, count)
         if again:
             self._relink(number)
-        self._reset_contexts(documents[:1])
+        self._reset_contexts(documents[self.spoken.values[first:]][:1])
         return documents
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
         """Add the vectors of a document that has none."""
         self.without_vectors.pop(document, None)
         if self.alive.values[document]:
+            self.rewrites += 1
+            self.sampled = 0
             self._rows(len(self)).writable()[document] = self.vectors.size
             self.vectors.extend(vectors, np.full(len(vectors), document, dtype=np.int32))
             self.vectors.multiple |= len(vectors) > 1
@@ -228,6 +263,9 @@ class DocumentTable:
         """Remove documents, and link their neighbors with each other."""
         if not len(documents):
             return
+        self.rewrites += 1
+        self.gone += len(documents)
+        self.sampled = 0
         self.alive.writable()[documents] = False
         self._reset_contexts(documents)
         before, after = self.before.writable(), self.after.writable()
@@ -239,33 +277,33 @@ class DocumentTable:
             if right != NONE:
                 before[right] = left
             number = self.stream.values[document]
+            self.counts[number] -= 1
             if self.last[number] == document:
                 self.last[number] = left
 
-    def embed_contexts(self, line: NDArray[np.int32], position: NDArray[np.int32]) -> None:
-        """Compute missing lengths of context vectors of turns, which `line` has in order, at their `position`."""
-        unknown = np.sort(
-            position[np.flatnonzero(np.isnan(self.context.values) & self.spoken.values & self.alive.values)]
-        )
+    def embed_contexts(self, line: NDArray[np.int32], unknown: Whole) -> None:
+        """Compute the lengths of context vectors of turns at some places of a line, which has their numbers plus 1."""
         reach = max(CONTEXT)
         while len(unknown):
             first = int(unknown[0])
-            last = int(unknown[np.searchsorted(unknown, first + TURNS_AT_ONCE) - 1])
-            units = self.units(line[first - reach : last + reach + 1])
+            here = int(unknown.searchsorted(first + TURNS_AT_ONCE))
+            last, unknown = int(unknown[here - 1]), unknown[here:]
+            units = self.units(line[first - reach : last + reach + 1] - 1)
             count = last + 1 - first
             total = units[reach : reach + count].copy()
+            part = np.empty_like(total)
             for step, share in CONTEXT.items():
-                total += np.float32(share) * units[reach + step : reach + step + count]
+                total += np.multiply(units[reach + step : reach + step + count], np.float32(share), out=part)
             lengths = np.sqrt(np.einsum("ij,ij->i", total, total))
-            turns = line[first : last + 1]
-            known = turns < len(self)
+            turns = line[first : last + 1] - 1
+            known = turns != NONE
             self.context.writable()[turns[known]] = np.maximum(lengths[known], 1e-3)
-            unknown = unknown[unknown > last]
 
     def rows_of(self, documents: Whole) -> Whole:
-        """Return the first vector of each document; NONE for one that has none, or if there is no such document."""
-        rows = documents if self.first_row is None else self.first_row.values.take(documents, mode="clip")
-        return np.where(documents < len(self), rows, NONE)
+        """Return the first vector of each document; NONE for one that has none, and for NONE."""
+        if self.first_row is None:
+            return documents
+        return np.where(documents != NONE, self.first_row.values.take(documents, mode="clip"), NONE)
 
     def units(self, documents: Whole) -> Floats:
         """Return normalized vectors of documents; zeros where there is none."""
@@ -304,6 +342,8 @@ class DocumentTable:
             self.streams.append(name)
             self.last.append(NONE)
             self.last_seq.append(0)
+            self.counts.append(0)
+            self.kinds.append(self.kind_numbers.setdefault(name[1], len(self.kind_numbers)))
             self.created_at.setdefault(name, stream.created)
         return self.numbers[name]
 
@@ -347,6 +387,7 @@ class DocumentTable:
         turns = np.flatnonzero((self.stream.values == number) & self.alive.values & self.spoken.values)
         if len(turns):
             self.relinked = True
+            self.rewrites += 1
             turns = turns[np.argsort(self.seq.values[turns])]
             self.before.writable()[turns] = np.append(NONE, turns[:-1])
             self.after.writable()[turns] = np.append(turns[1:], NONE)
@@ -363,10 +404,12 @@ class DocumentTable:
             self.vectors.multiple |= bool((rows > 1).any())
 
 
-def _moments(times: list[datetime | None], otherwise: int) -> Any:
-    if not any(times):
-        return np.full(len(times), otherwise)
-    return [otherwise if time is None else to_microseconds(time) for time in times]
+def _extend(column: Column, times: list[datetime | None], otherwise: int) -> None:
+    """Append moments to a column; `otherwise` where there is none."""
+    if any(times):
+        column.extend([otherwise if time is None else to_microseconds(time) for time in times])
+    else:
+        column.repeat(otherwise, len(times))
 
 
 def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint32]:

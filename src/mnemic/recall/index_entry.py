@@ -9,7 +9,7 @@ import logging
 import re
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntFlag
 from functools import cache
 from math import isfinite
@@ -213,10 +213,18 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
 
 def intact(value: bytes | None) -> bool:
     """Return whether a value is a valid entry; a damaged one is recomputed."""
-    start = _CHECKSUM.size
-    if value is None or len(value) < start + _HEAD.size:
-        return False
-    return crc32(value[start:]) == int.from_bytes(value[:start], "little")
+    return intact_only((value,)) != [None]
+
+
+def intact_only(values: Iterable[bytes | None]) -> list[bytes | None]:
+    """Return the valid entries as they are, and None for the others."""
+    start, least = _CHECKSUM.size, _CHECKSUM.size + _HEAD.size
+    return [
+        value
+        if value is not None and len(value) >= least and crc32(value[start:]) == int.from_bytes(value[:start], "little")
+        else None
+        for value in values
+    ]
 
 
 def unpack(value: bytes) -> IndexEntry:
@@ -236,10 +244,8 @@ def unpack_all(values: Sequence[bytes], width: int = 0) -> Entries:
     """Decode intact entries; vectors of another dimension than `width`, or than the first, are left out."""
     import numpy as np
 
-    fields = [("flags", "u1"), ("role", "u1"), ("language", "u1"), ("name", "<u2"), ("hashes", "<u4"), ("rows", "<u4")]
-    head = np.dtype(fields)
     named = _CHECKSUM.size + _HEAD.size
-    heads = np.frombuffer(b"".join([value[_CHECKSUM.size : named] for value in values]), dtype=head)
+    heads = np.frombuffer(b"".join([value[_CHECKSUM.size : named] for value in values]), dtype=_head_type())
     sizes, rows = heads["hashes"].astype(np.int64), heads["rows"].astype(np.int64)
     starts = named + heads["name"].astype(np.int64)
     ends = starts + 4 * sizes
@@ -259,11 +265,20 @@ def unpack_all(values: Sequence[bytes], width: int = 0) -> Entries:
     return Entries(heads["flags"], heads["role"], heads["language"], speakers, sizes, hashes, rows, vectors)
 
 
+@cache
+def _head_type() -> np.dtype[np.void]:
+    """Return the type of the head of an entry."""
+    import numpy as np
+
+    fields = [("flags", "u1"), ("role", "u1"), ("language", "u1"), ("name", "<u2"), ("hashes", "<u4"), ("rows", "<u4")]
+    return np.dtype(fields)
+
+
 def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
     """Quantize vectors to integers from -127 to 127, each with its own scale, which does not affect cosines."""
     import numpy as np
 
-    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    largest = np.maximum.reduce(np.abs(vectors), axis=1, keepdims=True)
     scaled = vectors * (np.float32(127) / np.maximum(largest, np.float32(1e-30)))
     whole: NDArray[np.int8] = np.rint(scaled, out=scaled).astype(np.int8)
     return whole
@@ -374,7 +389,7 @@ class EntryBuilder:
 
         given = np.asarray(vectors, dtype=np.float32)
         # A sum is finite only if all terms are.
-        if given.ndim != 2 or len(given) != count or not isfinite(float(given.sum())):
+        if given.ndim != 2 or len(given) != count or not isfinite(float(np.add.reduce(given, axis=None))):
             raise EmbedderError(
                 f"{self._id} returned vectors of the shape {given.shape} for {count} texts, or not of numbers"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ CELLS = 200_000
 def best_of(values: NDArray[np.floating[Any]], visible: Flags | None) -> float:
     """Return the largest visible value; 0 if there is none."""
     seen = values if visible is None else values[visible]
-    return float(seen.max()) if len(seen) else 0.0
+    return float(np.maximum.reduce(seen)) if len(seen) else 0.0
 
 
 class Occurrences(Struct):
@@ -64,35 +65,34 @@ def match_keywords(
     if not found:
         return Keywords(np.zeros(count, dtype=np.float32))
     shared = 0 < view.sessions < view.turns
-    scores = np.zeros(count + 1)
-    covered = np.zeros(count)
-    by_session = np.zeros(table.session_count if shared else 0)
+    scores: NDArray[Any] | float = 0.0
+    covered: NDArray[Any] | float = 0.0
+    by_session: NDArray[Any] | float = 0.0
     at_once = max(CELLS // (count + 1), 1)
     for start in range(0, len(found), at_once):
         some = found[start : start + at_once]
         documents = np.concatenate([one.documents for one in some])
-        occurrences = np.concatenate([one.times for one in some], dtype=np.float32)
         terms = np.repeat(np.arange(len(some)), [len(one.documents) for one in some])
-        weights = np.array([one.weight for one in some])
+        occurrences = np.concatenate([one.times for one in some], dtype=np.float32)
         if shared:
-            by_session += _session_scores(table, view, some, documents, terms, occurrences)
-        named = np.array([one.name for one in some])
-        if named.any():
-            own = ~(named[terms] & view.turn[documents])
+            by_session = _session_scores(table, view, some, documents, terms, occurrences) + by_session
+        if view.any_turn and any(one.name for one in some):
+            own = ~(np.array([one.name for one in some])[terms] & view.turn[documents])
             documents, terms, occurrences = documents[own], terms[own], occurrences[own]
-        covered += np.bincount(documents, weights[terms], count)
-        around, of, window = _windows(view, documents, terms, occurrences, len(some))
-        scores += np.bincount(around, bm25(window, view.norms[around], weights[of], K1), count + 1)
-    lexical = scores[:count].astype(np.float32)
+        weights = np.array([one.weight for one in some])
+        covered = np.bincount(documents, weights[terms], count) + covered
+        scores = _window_scores(view, documents, terms, occurrences, weights) + scores
+    lexical = np.asarray(scores)[1:].astype(np.float32)
     best = best_of(lexical, visible)
     if best <= 0:
         return Keywords(np.zeros(count, dtype=np.float32))
     # With nothing but names to look for, these are the words.
+    covered = np.asarray(covered)
     weight = ideal or best_of(covered, None)
     share = np.minimum(covered / weight, 1).astype(np.float32)
     by_document = None
     if shared:
-        by_document = by_session.astype(np.float32)[table.session.values]
+        by_document = np.asarray(by_session, dtype=np.float32).take(table.session.values)
         most = best_of(by_document, visible)
         by_document = by_document / np.float32(most) if most > 0 else None
     lexical /= np.float32(best)
@@ -114,39 +114,62 @@ def _session_scores(
     if not view.all_turns:
         turns = view.turn[documents]
         documents, terms, occurrences = documents[turns], terms[turns], occurrences[turns]
-    places = table.session.values[documents] + terms * table.session_count
-    inside, of, total = _sums(places, occurrences, len(some), table.session_count)
-    holding = np.bincount(of, minlength=len(some)).tolist()
-    rare = [one.count * rarity(view.sessions, many) for one, many in zip(some, holding, strict=True)]
-    scores = bm25(total, view.session_norms[inside], np.array(rare)[of], K1)
-    return np.bincount(inside, scores, table.session_count)
+
+    def weigh(holding: Whole) -> NDArray[np.float64]:
+        many = zip(some, holding.tolist(), strict=True)
+        return np.array([one.count * rarity(view.sessions, sessions) for one, sessions in many])
+
+    def norms(sessions: Whole | None) -> Floats:
+        return view.session_norms if sessions is None else view.session_norms.take(sessions)
+
+    width = table.session_count
+    places = table.session.values.take(documents) + terms * width
+    return _bm25_of_columns(places, occurrences, norms, weigh, (len(some), width))
 
 
-def _windows(
-    view: DocumentView, documents: NDArray[np.int32], terms: Whole, occurrences: Floats, count: int
-) -> tuple[Whole, Whole, Floats]:
-    """Return documents that contain one of `count` terms, or whose neighbors do, the term, and its weighted frequency.
-
-    The last document stands for none.
-    """
+def _window_scores(
+    view: DocumentView, documents: NDArray[np.int32], terms: Whole, occurrences: Floats, weights: NDArray[np.float64]
+) -> NDArray[Any]:
+    """Return BM25 of each document with its neighbors, by its number plus 1; 0 stands for none."""
+    places = documents + np.int32(1)
+    width = view.size + 1
     if not view.any_turn:
-        return documents, terms, occurrences
-    places = np.concatenate((documents[None], view.line[view.position[documents] + STEPS]))
-    width = len(view.norms)
-    return _sums((places + terms * width).ravel(), (SHARES * occurrences).ravel(), count, width)
+        return np.bincount(places, bm25(occurrences, view.norms_of(places), weights[terms], K1), width)
+    places = np.concatenate((places[None], view.line.documents.take(view.line.place.take(documents) + STEPS)))
+    places = (places + terms * width).ravel()
+    return _bm25_of_columns(places, (SHARES * occurrences).ravel(), view.norms_of, weights, (len(weights), width))
 
 
-def _sums(places: Whole, values: Floats, rows: int, width: int) -> tuple[Whole, Whole, Floats]:
-    """Add up values at the same place of a matrix; return the column, row and sum of each place that has one."""
+def _bm25_of_columns(
+    places: Whole,
+    values: Floats,
+    norms: Callable[[Whole | None], Floats],
+    weights: NDArray[np.float64] | Callable[[Whole], NDArray[np.float64]],
+    shape: tuple[int, int],
+) -> NDArray[Any]:
+    """Add up values at the same place of a matrix with a row for each term; return BM25 of its columns.
+
+    `norms` returns the length normalization of some columns, or of all; `weights` are those of the rows, or a function
+    of how many places of each have a value.
+    """
+    rows, width = shape
     if len(places) * 16 < rows * width:
         found, at = np.unique(places, return_inverse=True)
-        totals = np.bincount(at, values)
-    else:
-        dense = np.bincount(places, values, rows * width)
-        found = dense.nonzero()[0]
-        totals = dense[found]
-    of = found // width
-    return found - of * width, of, totals.astype(np.float32)
+        of = found // width
+        columns = found - of * width
+        if callable(weights):
+            weights = weights(np.bincount(of, minlength=rows))
+        totals = np.bincount(at, values).astype(np.float32)
+        return np.bincount(columns, bm25(totals, norms(columns), weights[of], K1), width)
+    # Not only where there are values: asking which takes longer than computing with zeros.
+    dense = np.bincount(places, values, rows * width).reshape(rows, width)
+    if callable(weights):
+        weights = weights(np.add.reduce(dense > 0, axis=1))
+    np.divide(dense, dense + norms(None), out=dense)
+    # Not as a matrix product, which BLAS would start threads for.
+    found_scores: NDArray[np.float64] = np.einsum("i,ij->j", weights, dense)
+    found_scores *= K1 + 1
+    return found_scores
 
 
 def _occurrences(
@@ -176,7 +199,9 @@ def _postings(
     found = table.postings.of(term)
     if term not in question.variants:
         return found
-    several = [found, *map(table.postings.of, question.variants[term])]
+    several = [one for one in (found, *map(table.postings.of, question.variants[term])) if len(one[0])]
+    if len(several) < 2:
+        return several[0] if several else found
     documents, at = np.unique(np.concatenate([documents for documents, _ in several]), return_inverse=True)
     times = np.bincount(at, np.concatenate([times for _, times in several]), len(documents))
     return documents, np.minimum(times, 255).astype(np.uint8)

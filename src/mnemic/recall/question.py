@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 
 from msgspec import Struct
@@ -76,8 +76,8 @@ def analyze_question(
         if is_unspaced(word):
             masked = masked.replace(word, table.i)
             continue
-        masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", table.my, masked)
-        masked = re.sub(rf"\b{re.escape(word)}\b", table.i, masked)
+        possessive, name = _name_patterns(word)
+        masked = name.sub(table.i, possessive.sub(table.my, masked))
     found, variants = question_terms(text, language, spoken)
     counts: dict[int, int] = {}
     for term in found[:MAX_TERMS]:
@@ -110,6 +110,12 @@ def _most_common(languages: Mapping[str, int]) -> list[str]:
     # Short texts in other languages count as English.
     shares = {language: count * (1 if language == ENGLISH else 3) for language, count in languages.items()}
     return sorted(shares, key=shares.__getitem__, reverse=True)[:MAX_LANGUAGES]
+
+
+@lru_cache(1000)
+def _name_patterns(word: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return patterns that find a name with a possessive ending, and alone."""
+    return re.compile(rf"\b{re.escape(word)}(?:'s|’s)"), re.compile(rf"\b{re.escape(word)}\b")
 
 
 @cache

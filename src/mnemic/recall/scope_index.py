@@ -13,11 +13,12 @@ from ..checks import to_microseconds
 from ..messages import ROLES
 from ..records import Record, Ref, Stream, StreamName
 from ..store.query import Condition, Search
+from .columns import cosines
 from .document_table import MOST, NONE, DocumentTable
 from .document_view import DocumentView
 from .index_entry import USE, EntryBuilder, days_between, strength, unpack_all, unpack_use
 from .question import AnalyzedQuestion, analyze_question
-from .scoring import Ranking, rank, signals, weights_for
+from .scoring import Ranking, Weights, rank, signals, weights_for
 from .text_analysis import similarity
 
 if TYPE_CHECKING:
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 
 COMPARED = 50
 """How many hits are compared pairwise for near-duplicates; beyond that, only exact duplicates are found."""
+REPEATED = 100
+"""How many duplicates with the same terms are compared by their texts; more of them count as duplicates unread."""
 CLOSE, DUPLICATE = 0.95, 0.85
 """Cosine from which two texts are compared word by word, and similarity from which one is a duplicate."""
-RANKED = 1_000
+RANKED = 200
 """How many of the best documents are sorted first; the rest on demand."""
 MINUTE = 60_000_000
 EMPTY_BYTES = 10_000
@@ -89,8 +92,10 @@ class ScopeIndex:
         self.markers: dict[int, object] = {}
         """The store's change markers that the index is up to date with, by observer."""
         self._view: DocumentView | None = None
-        self._size_cache: tuple[DocumentView, int] | None = None
-        self._strengths_cache: tuple[DocumentView, int, NDArray[np.float32]] | None = None
+        self._size_cache: tuple[DocumentView, int, int] | None = None
+        # What is computed from the view, until it changes.
+        self._strengths_cache: tuple[int, NDArray[np.float32]] | None = None
+        self._weights_cache: tuple[float, Weights] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -98,9 +103,12 @@ class ScopeIndex:
         with self.lock:
             if self._view is None:
                 return EMPTY_BYTES + self.table.nbytes
-            if self._size_cache is None or self._size_cache[0] is not self._view:
-                self._size_cache = (self._view, EMPTY_BYTES + self.table.nbytes + self._view.nbytes)
-            return self._size_cache[1]
+            # To one percent: adding up the columns takes longer than appending to them.
+            known = self._size_cache
+            if known is None or known[0] is not self._view or len(self.table) - known[1] > known[1] // 100:
+                size = EMPTY_BYTES + self.table.nbytes + self._view.nbytes
+                known = self._size_cache = (self._view, len(self.table), size)
+            return known[2]
 
     def set_version(self, stream: Stream) -> None:
         """Record that the stream is indexed up to its listed version."""
@@ -115,12 +123,16 @@ class ScopeIndex:
         else:
             self.table.expiries.pop(name, None)
 
+    def expect(self, count: int) -> None:
+        """Reserve memory for so many more documents."""
+        with self.lock:
+            self.table.expect(count)
+
     def forget(self, gone: set[StreamName]) -> None:
         if gone:
             with self.lock:
                 for name in gone:
                     self.table.forget(name)
-                self._view = None
 
     def add(
         self,
@@ -159,7 +171,6 @@ class ScopeIndex:
                 for n in np.flatnonzero((texts.rows == 0) & (texts.sizes > 0)).tolist():
                     table.without_vectors[int(documents[n])] = records[n].version
             table.postings.merge_buffer(loading=True)
-            self._view = None
 
     def count_use(self, document: int, moment: int) -> None:
         """Count a use of a document; it takes effect within a minute."""
@@ -178,13 +189,12 @@ class ScopeIndex:
             gone = self.table.with_keys(name, keys)
             if gone:
                 self.table.drop(np.array(gone))
-                self._view = None
 
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
             without_text = self.table.without_text.get(stream.name, ())
-            return len(self.table.documents_in(stream.name)) + len(without_text)
+            return self.table.count(stream.name) + len(without_text)
 
     def retain(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Remove records whose seq is not in `seqs`."""
@@ -194,7 +204,6 @@ class ScopeIndex:
             present = np.isin(known, np.asarray(seqs, dtype=np.int64))
             self.table.drop(documents[~present])
             self.table.without_text[stream.name] = set(seqs) - set(known.tolist())
-            self._view = None
 
     def duplicate_filter(self) -> DuplicateFilter:
         return DuplicateFilter(self)
@@ -204,7 +213,6 @@ class ScopeIndex:
         if self.table.vectors.dimensions not in (0, vectors.shape[1]):
             return False
         self.table.attach(document, vectors)
-        self._view = None
         return True
 
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
@@ -247,16 +255,29 @@ class ScopeIndex:
             if vectors is not None and table.vectors.dimensions != len(vectors[0]):
                 # The model changed under the same name: recompute its vectors.
                 table.remove_vectors()
-                vectors = self._view = None
-            if self._view is None:
-                table.postings.merge_buffer()
-                self._view = DocumentView(table)
-            view = self._view
+                vectors = None
+            view = self._current_view()
             visible, rest = self._visible(search, view, moment)
             strengths = self._strengths(view, moment)
-            found = signals(table, view, question, vectors, visible, strengths, weights_for(view, builder.trust))
+            if self._weights_cache is None or self._weights_cache[0] != builder.trust:
+                self._weights_cache = (builder.trust, weights_for(view, builder.trust))
+            found = signals(table, view, question, vectors, visible, strengths, self._weights_cache[1])
             ranking = rank(found, visible, frozenset(search.signals) or None, dict(search.weights))
         return self._ordered(ranking, search, rest)
+
+    def _current_view(self) -> DocumentView:
+        """Return the view of the table as it is now; the caller holds the lock."""
+        view, table = self._view, self.table
+        if view is None or not view.is_current(table):
+            # Until it is complete there is none, should anything fail.
+            self._view = self._strengths_cache = self._weights_cache = None
+            table.postings.merge_buffer()
+            if view is not None and view.is_extensible(table):
+                view.extend(table)
+            else:
+                view = DocumentView(table)
+            self._view = view
+        return view
 
     def _vectors(
         self, question: AnalyzedQuestion, builder: EntryBuilder
@@ -331,13 +352,13 @@ class ScopeIndex:
             return None
         table = self.table
         minute = moment // MINUTE
-        if self._strengths_cache is None or self._strengths_cache[0] is not view or self._strengths_cache[1] != minute:
+        if self._strengths_cache is None or self._strengths_cache[0] != minute:
             importance = table.importance.values
             since = np.maximum(table.used.values, table.created.values)
             decayed = strength(importance, days_between(since, moment), table.uses.values)
             values = np.where(table.pinned.values, importance, decayed).astype(np.float32)
-            self._strengths_cache = (view, minute, values)
-        return self._strengths_cache[2]
+            self._strengths_cache = (minute, values)
+        return self._strengths_cache[1]
 
     def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> RankedDocuments:
         """Return the documents, best first: as many as are likely needed, the others unsorted."""
@@ -359,15 +380,28 @@ class DuplicateFilter:
     """Detects hits that duplicate better ones."""
 
     def __init__(self, index: ScopeIndex) -> None:
+        self.count: int = 0
+        """How many duplicates were found."""
         self._index = index
         self._digests: dict[int, int] = {}
+        self._repeats: dict[int, int] = {}
+        """How many duplicates had the terms of a digest."""
         self._same: dict[int, list[str]] = {}
         """Chosen texts, by the digests of their terms."""
         self._close: dict[int, list[int]] = {}
         """Documents that are close to another one, by document."""
         self._chosen: dict[int, str] = {}
         """The first chosen texts that have a vector, by document."""
-        self._units: dict[int, NDArray[np.float32]] = {}
+        self._vectors: dict[int, NDArray[np.int8]] = {}
+
+    def without_repeated(self, documents: list[int]) -> list[int]:
+        """Return documents without those whose terms are those of many duplicates of one chosen text."""
+        known = {n for n, times in self._repeats.items() if times >= REPEATED and len(self._same[n]) == 1}
+        if not known:
+            return documents
+        with self._index.lock:
+            digests = self._index.table.digest.values[np.array(documents, dtype=np.int64)].tolist()
+        return [document for document, digest in zip(documents, digests, strict=True) if digest not in known]
 
     def load(self, found: list[int]) -> None:
         """Compare candidate documents with each other and with the chosen ones."""
@@ -377,15 +411,15 @@ class DuplicateFilter:
             self._digests = dict(zip(found, table.digest.values[documents].tolist(), strict=True))
             rows = table.rows_of(documents)
             known = documents[rows != NONE].tolist() if table.vectors.size else []
-            units = table.vectors.units(rows[rows != NONE]) if known else None
-        if units is None or (self._units and units.shape[1] != len(next(iter(self._units.values())))):
+            vectors = table.vectors.of(rows[rows != NONE]) if known else None
+        if vectors is None or (self._vectors and vectors.shape[1] != len(next(iter(self._vectors.values())))):
             return
-        before = {n: self._units[n] for n in self._chosen}
-        others = np.stack([*before.values(), *units]) if before else units
-        near = units @ others.T > CLOSE
-        self._units = before | dict(zip(known, units, strict=True))
+        before = {n: self._vectors[n] for n in self._chosen}
+        others = np.stack([*before.values(), *vectors]) if before else vectors
+        near = cosines(vectors, others) > CLOSE
+        self._vectors = before | dict(zip(known, vectors, strict=True))
         if np.count_nonzero(near) > len(known):
-            names = list(self._units)
+            names = list(self._vectors)
             self._close = {n: [names[m] for m in row.nonzero()[0].tolist()] for n, row in zip(known, near, strict=True)}
 
     def is_duplicate(self, document: int, record: Record) -> bool:
@@ -393,10 +427,13 @@ class DuplicateFilter:
         text, digest = record.text or "", self._digests[document]
         # Stop words are not terms, but a "not" among them inverts the meaning.
         if digest and any(_alike(text, known) for known in self._same.get(digest, ())):
+            self.count += 1
+            self._repeats[digest] = self._repeats.get(digest, 0) + 1
             return True
-        if document in self._units and len(self._chosen) < COMPARED:
+        if document in self._vectors and len(self._chosen) < COMPARED:
             for other in self._close.get(document, ()):
                 if other in self._chosen and _alike(text, self._chosen[other]):
+                    self.count += 1
                     return True
             self._chosen[document] = text
         self._same.setdefault(digest, []).append(text)

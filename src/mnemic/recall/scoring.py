@@ -63,24 +63,34 @@ class Weights(Struct, frozen=True, kw_only=True):
     graph: float = 0.8
 
 
-MANY_SPEAKERS = {"speaker": -1.35, "session": 1.3}
+MANY_SPEAKERS = {"speaker": -1.35, "session": 2.3, "dense": -1.1, "length": -0.2}
 """Changes of the weights where many speak in one session: scenes and meetings."""
 FEW, MANY = 2, 4
 """Number of speakers in a session up to which they are few, and from which they are many."""
-LONG_TURNS = {"length": -1.7, "question": 0.3, "dense": 1.2, "context": -1.1, "session": -1.2, "number": 0.25}
+LONG_TURNS = {
+    "length": -1.7, "question": 0.5, "dense": 1.2, "context": -1.7, "session": -1.2, "number": 0.25, "recency": -0.1,
+}  # fmt: skip
 """Changes of the weights where turns are long: chats with an assistant, with lists and code in its answers."""
-SHORT, LONG = 25, 75
+SHORT, LONG = 20, 60
 """Mean number of terms up to which turns are short, and from which they are long."""
+
+
+def scope_shape(view: DocumentView) -> tuple[float, float]:
+    """Return how far a scope's turns are long, and the speakers in a session many, each from 0 to 1."""
+    long = (view.mean_length - SHORT) / (LONG - SHORT)
+    many = (view.mean_speakers - FEW) / (MANY - FEW)
+    return min(max(long, 0.0), 1.0), min(max(many, 0.0), 1.0)
 
 
 def weights_for(view: DocumentView, trust: float) -> Weights:
     """Return the weights for the length of a scope's turns and its speakers; `trust` multiplies those of vectors."""
     found = asdict(Weights())
-    long = min(max((view.mean_length - SHORT) / (LONG - SHORT), 0.0), 1.0)
-    many = min(max((view.mean_speakers - FEW) / (MANY - FEW), 0.0), 1.0)
+    long, many = scope_shape(view)
     for share, changes in ((long, LONG_TURNS), (many, MANY_SPEAKERS)):
         for name, change in changes.items():
             found[name] += share * change
+    # A vector says less about a long text, whatever made it.
+    trust = 1 + (1 - long / 2) * (trust - 1)
     return Weights(**found | {name: trust * found[name] for name in ("dense", "context")})
 
 
@@ -96,7 +106,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     closeness: float
     """Similarity of the closest vector, in standard deviations above that of unrelated ones; 0 without vectors."""
     size: float
-    """Logarithm of the number of documents: among many, some match by chance."""
+    """Logarithm of the number of documents, at most `LARGE`: among many, some match by chance."""
 
 
 class Certainty(Struct, frozen=True, kw_only=True):
@@ -111,15 +121,16 @@ class Certainty(Struct, frozen=True, kw_only=True):
 
     def probability(self, evidence: Evidence) -> float:
         """Return the probability that there is an answer."""
-        total = self.base + sum(getattr(self, name) * value for name, value in asdict(evidence).items())
-        return 1 / (1 + exp(-total))
+        total = self.base + self.coverage * evidence.coverage + self.agreement * evidence.agreement
+        total += self.information * evidence.information + self.closeness * evidence.closeness
+        return 1 / (1 + exp(-total - self.size * evidence.size))
 
 
-MEANING = Certainty(base=-10.7, coverage=2.3, agreement=8.8, information=1.9, closeness=0.38, size=-0.53)
+MEANING = Certainty(base=-10.3, coverage=2.2, agreement=8.6, information=1.85, closeness=0.38, size=-0.56)
 WORDS = Certainty(base=-5.4, coverage=2.9, agreement=3.6, information=1.85, size=-0.51)
-"""With vectors and without, fitted to LoCoMo (`python -m benchmarks.unanswered FILE`)."""
-LARGE = 10_000
-"""Number of documents that is assumed where only candidates are known."""
+"""With vectors and without, near what fits LoCoMo among other texts (`python -m benchmarks.unanswered`)."""
+LARGE = 30_000
+"""Number of documents above which more make no difference; assumed where only candidates are known."""
 
 
 class Ranking(Struct):
@@ -206,7 +217,7 @@ def _evidence(found: Signals, parts: dict[str, Floats], visible: Flags | None, b
         agreement=min(best / most, 2.0) if most > 0 else 0.0,
         information=log1p(found.information),
         closeness=found.closeness or 0.0,
-        size=log1p(found.documents),
+        size=log1p(min(found.documents, LARGE)),
     )
 
 
@@ -270,7 +281,7 @@ def signals(
         matching |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
     coverage = best_of(words.covered, visible)
-    documents = max(view.documents, LARGE) if table.sparse else view.documents
+    documents = LARGE if table.sparse else view.documents
     return Signals(found, matching, coverage, coverage * words.weight, closeness, documents, exact)
 
 
@@ -283,31 +294,31 @@ def _dense(
     close, exact = _cosines(table, masked if view.any_turn else plain)
     if view.any_turn and plain is not masked:
         others, _ = _cosines(table, plain)
-        close[:count][~view.turn] = others[:count][~view.turn]
-    known = np.isfinite(close[:count])
+        close[~view.turn] = others[~view.turn]
+    known = np.isfinite(close)
     nothing = np.zeros(count, dtype=np.float32)
-    best = best_of(close[:count], visible)
+    best = best_of(close, visible)
     if not np.isfinite(best):
         return Closeness(nothing, nothing, known, known, ~known, 0.0, exact)
     # Vectors that were not compared are known only to be not close.
     everyone = view.counted & known
-    all_known = bool(everyone.all())
-    middle = _middle(close[:count] if all_known else close[:count][everyone]) if exact else UNRELATED
+    all_known = np.count_nonzero(everyone) == count
+    middle = _middle(close if all_known else close[everyone]) if exact else UNRELATED
     if not all_known:
-        close[:count][~known] = middle
-    around = view.around(close[:count], CONTEXT_KERNEL)
+        close[~known] = middle
+    around = view.around(close, CONTEXT_KERNEL)
     if view.any_turn:
         lengths = table.context.values
         around /= lengths if view.all_turns else np.where(view.turn, lengths, np.float32(1))
         if view.mixed:
-            _match(around, close[:count], view.turn & everyone)
+            _match(around, close, view.turn & everyone)
     if not all_known:
         around[~known] = middle
     enough = max(middle, RELATED)
-    related, related_around = known & (close[:count] > enough), known & (around > enough)
-    unrelated = known & (close[:count] <= UNRELATED)
+    related, related_around = known & (close > enough), known & (around > enough)
+    unrelated = known & (close <= UNRELATED)
     among = None if all_known else everyone
-    alone, around = _scaled(close[:count], among, visible), _scaled(around, among, visible)
+    alone, around = _scaled(close, among, visible), _scaled(around, among, visible)
     alone[~known] = around[~known] = 0
     return Closeness(alone, around, related, related_around, unrelated, best, exact)
 
@@ -322,7 +333,7 @@ def _match(around: Floats, alone: Floats, turns: Flags) -> None:
 
 def _middle(values: Floats) -> float:
     """Return the mean of cosines, smoothed with typical unrelated ones, for small sets."""
-    return float((values.sum() + 10 * UNRELATED) / (len(values) + 10))
+    return float((np.add.reduce(values) + 10 * UNRELATED) / (len(values) + 10))
 
 
 def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Floats:
@@ -335,7 +346,9 @@ def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Float
 def _cosines(table: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, bool]:
     """Return the cosine of each document's closest vector; -inf where it has none."""
     cosines, owners, exact = table.vectors.compare(query)
-    close = np.full(len(table) + 1, -np.inf, dtype=np.float32)
+    if isinstance(owners, slice) and len(cosines) == len(table):
+        return cosines, exact
+    close = np.full(len(table), -np.inf, dtype=np.float32)
     if table.vectors.multiple:
         np.maximum.at(close, owners, cosines)
     else:

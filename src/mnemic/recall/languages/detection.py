@@ -83,13 +83,16 @@ def likely_language(text: str, expected: Sequence[str] = ()) -> str | None:
     words = {word for word in _PART.findall(text) if word in known}
     # Words of one letter tell related languages apart, but not whether a text is English.
     spoken = [known[word] for word in words if len(word) > 1]
-    letters = [_letters()[c] for c in set(text) if c in _letters()]
+    telling = _letters()
+    letters = [] if text.isascii() else [telling[c] for c in set(text) if c in telling]
     votes = dict.fromkeys(expected, 30)
     for languages in (*map(known.__getitem__, words), *letters):
         if ENGLISH not in languages:
+            share = 60 + 60 // len(languages)
             for language in languages:
-                votes[language] = votes.get(language, 0) + 60 + 60 // len(languages)
-    best = max(LANGUAGES, key=lambda language: votes.get(language, 0))
+                votes[language] = votes.get(language, 0) + share
+    most = max(votes.values(), default=0)
+    best = next(language for language in LANGUAGES if votes.get(language, 0) == most)
     english = [languages for languages in spoken if ENGLISH in languages]
     against = sum(best not in languages for languages in english)
     own = sum(best in languages and ENGLISH not in languages for languages in spoken)

@@ -24,7 +24,10 @@ class QuestionWords(Struct, frozen=True, kw_only=True):
 
 QUESTION_WORDS: dict[str, QuestionWords] = {
     "en": QuestionWords(
-        when="when|how long|how old|what (?:date|day|month|year|time)|which (?:date|day|month|year|weekend|week)",
+        # Not "what does she do when it rains?".
+        when=r"(?<!\w\s)when|when(?=\W*$)|(?:since|until|till|by|from|of|about|and|or|between|know|knows|knew|remember|"
+        r"recall|tell|me|us|say|said|sure|asked|exactly|out) when(?! \w+ing\b)|"
+        "how long|how old|what (?:date|day|month|year|time)|which (?:date|day|month|year|weekend|week)",
         count="how (?:many|much|often|long|far|old|big|tall)|what (?:number|percentage)",
         latest="latest|newest|most recent(?:ly)?|last time|currently|right now|these days|nowadays|at the moment",
         first="I|my|me|mine|I'm|I've|I'd|myself",

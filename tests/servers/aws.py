@@ -18,6 +18,8 @@ from .processes import HOST, PATIENCE, Process, answers, free_port, installed, n
 DYNAMODB_VARIABLE = "MNEMIC_TEST_DYNAMODB_URL"
 S3_VARIABLE = "MNEMIC_TEST_S3_URL"
 AGENTCORE_VARIABLE = "MNEMIC_TEST_AGENTCORE_URL"
+PYTHON = os.environ.get("MNEMIC_TEST_PYTHON", sys.executable)
+"""The Python that has the emulators: they do not fit into every environment with a framework."""
 REGION = "us-east-1"
 _BUCKET = "mnemic-trials"
 _IDENTITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
@@ -32,7 +34,7 @@ class Emulator:
         folder = new_folder(name)
         self.endpoint: str = f"http://{HOST}:{port}"
         self.process: Process = Process(
-            [sys.executable, *command],
+            [PYTHON, *command],
             folder=folder,
             ready=lambda: answers(port),
             environment={"TMPDIR": str(folder), **environment},
@@ -49,7 +51,8 @@ class Emulator:
 @functools.cache
 def ministack() -> Emulator:
     """Return the ministack that all tests share: DynamoDB, S3 and AgentCore Memory."""
-    installed("ministack")
+    if sys.executable == PYTHON:
+        installed("ministack")
     port = free_port()
     environment = {
         "BIND_HOST": HOST,

@@ -256,7 +256,7 @@ def test_turns_in_pairs_of_characters_are_not_long() -> None:
     text = "我上周搬到了里斯本，公寓很小，但是有阳台。"
     record = Record(scope=stream.scope, kind="message", key="m", seq=1, created=BEGAN, text=text, data={"role": "user"})
     table = DocumentTable()
-    table.add(stream, [record], unpack_all([pack(record, None)]))
+    table.add([(stream, [record])], unpack_all([pack(record, None)]))
     assert 0 < DocumentView(table).mean_length == pytest.approx(0.25 * len(terms(text)))
 
 

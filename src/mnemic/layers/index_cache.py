@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from ..event_loop import off_loop, pause
 from ..recall.index_entry import USE, EntryBuilder, intact_only, log, pack, unpack
 from ..records import AUDIT_KINDS, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import cause_name
-from ..store.protocol import MarksChanges, Page, Store, all_streams, scan_all
+from ..store.protocol import MarksChanges, Store, all_streams, scan_all, scan_pages
 from ..store.query import Derive, Scan, StreamScan, Write
 from ..telemetry.calls import watch
 from .layer import backend_of, whole_store
@@ -87,7 +88,7 @@ class IndexCache:
         """Start empty, in a child whose parent may hold the lock and writes the buffered entries."""
         self._lock = threading.Lock()
         self.updating: KeyedLock = KeyedLock()
-        """Held while a stream is indexed."""
+        """Held while an index is brought up to date."""
         self.clear()
 
     def clear(self) -> None:
@@ -159,13 +160,35 @@ class IndexCache:
             index.set_expiry(stream)
             if not _is_current(index, stream):
                 outdated.append(stream)
-        if not known:
-            index.expect(sum(stream.count for stream in outdated))
-        for stream in outdated:
-            async with self.updating.hold((index, stream.name)):
-                await self._update(index, stream, builder)
+        if outdated:
+            async with self.updating.hold(index):
+                outdated = [stream for stream in outdated if not _is_current(index, stream)]
+                if index.table.versions:
+                    for stream in outdated:
+                        await self._update(index, stream, builder)
+                else:
+                    await self._load(index, scope, outdated, builder)
         # Streams found by another search since the listing are not gone.
         index.forget(known - listed)
+
+    async def _load(self, index: ScopeIndex, scope: ScopePath, streams: list[Stream], builder: EntryBuilder) -> None:
+        """Index all records of a scope, of which nothing is indexed: many streams at once, as most are short."""
+        index.expect(sum(stream.count for stream in streams))
+        waiting, begun = {stream.name: stream for stream in streams}, dict[StreamName, Stream]()
+        kinds = tuple({stream.kind for stream in streams})
+        everything = Scan(scope=scope, kinds=kinds, below=True, bodies=False, limit=PAGE, derived=(builder.name, USE))
+        async for records in scan_pages(self._below, everything):
+            parts: list[tuple[Stream, list[Record], bool]] = []
+            for name, some in groupby(records, lambda record: (record.scope.path, record.kind)):
+                first = name in waiting
+                if first:
+                    begun[name] = waiting.pop(name)
+                if name in begun:  # otherwise it was made since
+                    parts.append((begun[name], list(some), first))
+            await self._add(index, parts, builder)
+        await self._add(index, [(stream, [], True) for stream in waiting.values()], builder)
+        for stream in streams:
+            await self._settle(index, stream)
 
     def _index_of(self, scope: ScopePath, name: str) -> ScopeIndex:
         from ..recall.scope_index import ScopeIndex
@@ -190,40 +213,45 @@ class IndexCache:
                 self.nbytes -= self._sizes.pop(oldest, 0)
 
     async def _update(self, index: ScopeIndex, stream: Stream, builder: EntryBuilder) -> None:
-        """Bring the index up to date with a stream, unless another search has done it meanwhile."""
-        if _is_current(index, stream):
-            return
+        """Bring the index up to date with a stream."""
         since = index.table.indexed_version(stream)
-        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-        changed = replace(everything, after_version=since, derived=(builder.name, USE))
+        changed = replace(_records_of(stream), after_version=since, derived=(builder.name, USE))
         page = await self._below.scan(changed)
-        await self._add(index, stream, page, builder, first=not since)
+        await self._add(index, [(stream, list(page.items), not since)], builder)
         while page.cursor is not None:
             page = await self._below.scan(replace(changed, cursor=page.cursor))
-            await self._add(index, stream, page, builder, first=False)
+            await self._add(index, [(stream, list(page.items), False)], builder)
+        await self._settle(index, stream)
+
+    async def _settle(self, index: ScopeIndex, stream: Stream) -> None:
+        """Remove records that are gone from the index, which then has a stream as it was listed."""
         if index.count(stream) != stream.count:
-            index.retain(stream, [record.seq async for record in scan_all(self._below, everything)])
+            index.retain(stream, [record.seq async for record in scan_all(self._below, _records_of(stream))])
         index.set_version(stream)
 
     async def _add(
-        self, index: ScopeIndex, stream: Stream, page: Page[Record], builder: EntryBuilder, *, first: bool
+        self, index: ScopeIndex, parts: Sequence[tuple[Stream, list[Record], bool]], builder: EntryBuilder
     ) -> None:
-        records = list(page.items)
+        """Index records of streams, each with whether the stream's older records are dropped."""
+        from ..recall.scope_index import StreamPart
+
+        records = [record for _, some, _ in parts for record in some]
         packed = intact_only([record.derived.get(builder.name) for record in records])
         missing = [record for record, entry in zip(records, packed, strict=True) if entry is None]
         # A slow embedder computes vectors later, within the time limit of a search.
         complete, partial = await self.compute(missing, builder, vectors=builder.instant)
         if missing:
-            entries = {record.key: entry for record, entry in (*complete, *partial)}
-            packed = [entry or entries.get(r.key) for r, entry in zip(records, packed, strict=True)]
+            entries = {record.ref: entry for record, entry in (*complete, *partial)}
+            packed = [entry or entries.get(r.ref) for r, entry in zip(records, packed, strict=True)]
         if builder.instant:
             self._computed += [Derive(r.ref, builder.name, entry, r.version) for r, entry in complete]
             if len(self._computed) >= BUFFERED:
                 await self.write_computed()
+        rest = iter(packed)
+        given = [StreamPart(stream, some, [*islice(rest, len(some))], first) for stream, some, first in parts]
 
         def add() -> None:
-            embedding = builder.embedder is not None
-            index.add(stream, records, packed, first=first, width=builder.dimensions, embedding=embedding)
+            index.add(given, width=builder.dimensions, embedding=builder.embedder is not None)
 
         # For a few, a thread would be slower.
         if len(records) < 50:
@@ -289,6 +317,10 @@ class IndexCache:
                     if entry is not None and vectors is not None and index.attach(n, vectors):
                         ops.append(Derive(record.ref, builder.name, entry, record.version))
             await self.store_entries(ops)
+
+
+def _records_of(stream: Stream) -> Scan:
+    return Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
 
 
 def _is_current(index: ScopeIndex, stream: Stream) -> bool:

@@ -48,18 +48,20 @@ class RemoteIndex:
 
     async def candidates(self, search: Search, builder: EntryBuilder, limit: int) -> tuple[ScopeIndex, bool]:
         """Return a temporary index of candidate records, and whether there may be more."""
-        from ..recall.scope_index import ScopeIndex
+        from ..recall.scope_index import ScopeIndex, StreamPart
 
         found, _ = await self._with_entries(await self._nearest(_query(search, builder, limit), builder), builder)
         index = ScopeIndex(builder.name, sparse=True)
         by_stream: dict[StreamName, list[Record]] = {}
         for record in found:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
+        parts = []
         for name, records in by_stream.items():
             records.sort(key=lambda record: record.seq)
             entries = [record.derived[builder.name] for record in records]
-            index.add(_stream(name), records, entries, first=True, width=builder.dimensions, embedding=False)
+            parts.append(StreamPart(_stream(name), records, entries, first=True))
             index.texts.update((record.ref, record) for record in records if record.text is not None)
+        index.add(parts, width=builder.dimensions, embedding=False)
         return index, len(found) >= limit and limit < MAX_CANDIDATES
 
     async def catch_up(

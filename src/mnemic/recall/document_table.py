@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,24 +196,30 @@ class DocumentTable:
         self.context.writable()[:] = np.nan
         self.without_vectors = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
 
-    def add(self, stream: Stream, records: Sequence[Record], entries: Entries) -> NDArray[np.int32]:
-        """Index records of one stream, in order; return their document numbers."""
-        if not records:
+    def add(self, parts: Sequence[tuple[Stream, Sequence[Record]]], entries: Entries) -> NDArray[np.int32]:
+        """Index records of streams, each stream's in order; return their document numbers."""
+        parts = [part for part in parts if part[1]]
+        if not parts:
             return np.zeros(0, dtype=np.int32)
-        number = self._number(stream)
+        records = parts[0][1] if len(parts) == 1 else [*chain.from_iterable(some for _, some in parts)]
         count = len(records)
-        seqs = np.fromiter([r.seq for r in records], dtype=np.int64, count=count)
-        again = bool(seqs[0] <= self.last_seq[number])
-        if again:
-            # Some replace existing versions.
-            self.drop(self.with_seqs(stream.name, seqs))
-        self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
+        numbers = [self._number(stream) for stream, _ in parts]
+        again = []
+        for (stream, some), number in zip(parts, numbers, strict=True):
+            if some[0].seq <= self.last_seq[number]:
+                # Some replace existing versions.
+                again.append(number)
+                self.drop(self.with_seqs(stream.name, [r.seq for r in some]))
+            self.last_seq[number] = max(self.last_seq[number], some[-1].seq)
+            self.counts[number] += len(some)
         first = len(self)
         documents = np.arange(first, first + count, dtype=np.int32)
-        self.counts[number] += count
         self.keys.extend([r.key for r in records])
-        self.stream.repeat(number, count)
-        self.seq.extend(seqs)
+        if len(parts) == 1:
+            self.stream.repeat(numbers[0], count)
+        else:
+            self.stream.extend(np.repeat(numbers, [len(some) for _, some in parts]))
+        self.seq.extend(np.fromiter([r.seq for r in records], dtype=np.int64, count=count))
         self.alive.repeat(value=True, count=count)
         self.created.extend([0 if r.created is None else to_microseconds(r.created) for r in records])
         _extend(self.expires, [r.expires for r in records], NEVER)
@@ -240,12 +247,12 @@ class DocumentTable:
         self.length.extend(np.minimum(entries.sizes, LONGEST))
         self.postings.add(entries.terms, np.repeat(documents, entries.sizes))
         self.digest.extend(_digests(entries.terms, entries.sizes))
-        self._link(number, documents)
+        begin = self._link(documents)
         self._add_vectors(documents, entries)
         self.context.repeat(np.nan, count)
-        if again:
+        for number in again:
             self._relink(number)
-        self._reset_contexts(documents[self.spoken.values[first:]][:1])
+        self._reset_contexts(begin)
         return documents
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
@@ -347,40 +354,60 @@ class DocumentTable:
             self.created_at.setdefault(name, stream.created)
         return self.numbers[name]
 
-    def _link(self, number: int, documents: NDArray[np.int32]) -> None:
-        """Link the turns of a conversation; a stretch of them is one session, and any other text one of its own.
+    def _link(self, documents: NDArray[np.int32]) -> Whole:
+        """Link the turns of conversations; a stretch of them is one session, and any other text one of its own.
 
-        System messages and tool traffic are not turns, so they do not contribute to their neighbors.
+        System messages and tool traffic are not turns, so they do not contribute to their neighbors. Returns the first
+        of the turns in each conversation.
         """
         before = np.full(len(documents), NONE, dtype=np.int32)
         after = np.full(len(documents), NONE, dtype=np.int32)
         sessions = np.zeros(len(documents), dtype=np.int32)
         first = int(documents[0])
-        turns = np.flatnonzero(self.spoken.values[first:])
+        spoken = self.spoken.values[first:]
+        places = np.flatnonzero(spoken)
+        turns = documents[places]
+        begin = turns[:0]
+        joined: list[tuple[int, int]] = []
         if len(turns):
-            before[turns[1:]] = documents[turns[:-1]]
-            after[turns[:-1]] = documents[turns[1:]]
+            before[places[1:]] = turns[:-1]
+            after[places[:-1]] = turns[1:]
+            streams, seqs = self.stream.values[turns], self.seq.values[turns]
             if self.sparse:
-                apart = np.flatnonzero(np.diff(self.seq.values[documents[turns]]) > 1)
-                before[turns[apart + 1]] = after[turns[apart]] = NONE
-            before[turns[0]] = self.last[number]
-            self.last[number] = int(documents[turns[-1]])
-            path = self.streams[number][0]
-            stretches = self.seq.values[documents[turns]] // STRETCH
-            for stretch in range(int(stretches.min()), int(stretches.max()) + 1):
-                if (path, stretch) not in self.sessions:
-                    self.sessions[path, stretch] = self.session_count
-                    self.session_count += 1
-                sessions[turns[stretches == stretch]] = self.sessions[path, stretch]
-        alone = np.flatnonzero(~self.spoken.values[first:])
+                apart = np.flatnonzero(np.diff(seqs) != 1)
+                before[places[apart + 1]] = after[places[apart]] = NONE
+            heads = np.append(0, np.flatnonzero(streams[1:] != streams[:-1]) + 1)
+            begin = turns[heads]
+            after[places[heads[1:] - 1]] = NONE
+            ends = np.append(turns[heads[1:] - 1], turns[-1])
+            for place, number, end in zip(places[heads].tolist(), streams[heads].tolist(), ends.tolist(), strict=True):
+                before[place] = self.last[number]
+                if self.last[number] != NONE:
+                    joined.append((self.last[number], first + place))
+                self.last[number] = end
+            sessions[places] = self._sessions(streams, seqs // STRETCH)
+        alone = np.flatnonzero(~spoken)
         self.only_turns &= not len(alone)
         sessions[alone] = np.arange(self.session_count, self.session_count + len(alone))
         self.session_count += len(alone)
         self.session.extend(sessions)
         self.before.extend(before)
         self.after.extend(after)
-        if len(turns) and before[turns[0]] != NONE:
-            self.after.writable()[before[turns[0]]] = documents[turns[0]]
+        for last, next in joined:
+            self.after.writable()[last] = next
+        return begin
+
+    def _sessions(self, streams: Whole, stretches: Whole) -> Whole:
+        """Return the numbers of sessions, one for each stretch of a stream."""
+        edges = np.append(0, np.flatnonzero((streams[1:] != streams[:-1]) | (stretches[1:] != stretches[:-1])) + 1)
+        found = []
+        for number, stretch in zip(streams[edges].tolist(), stretches[edges].tolist(), strict=True):
+            name = (self.streams[number][0], stretch)
+            if name not in self.sessions:
+                self.sessions[name] = self.session_count
+                self.session_count += 1
+            found.append(self.sessions[name])
+        return np.repeat(found, np.diff(edges, append=len(streams)))
 
     def _relink(self, number: int) -> None:
         """Link the turns of a stream again, by seq, because some arrived late."""

@@ -79,6 +79,16 @@ class RankedDocuments(Struct):
         self.documents[after:] = [n for n in self.documents[after:] if n in passing]
 
 
+class StreamPart(Struct):
+    """Records of a stream with their intact entries, None for one without text."""
+
+    stream: Stream
+    records: list[Record]
+    entries: Sequence[bytes | None]
+    first: bool
+    """Whether the stream's older records are dropped."""
+
+
 class ScopeIndex:
     """A table with its lock, and data derived from it that is valid until it changes."""
 
@@ -134,43 +144,42 @@ class ScopeIndex:
                 for name in gone:
                     self.table.forget(name)
 
-    def add(
-        self,
-        stream: Stream,
-        records: list[Record],
-        entries: Sequence[bytes | None],
-        *,
-        first: bool,
-        width: int,
-        embedding: bool,
-    ) -> None:
-        """Index records of a stream by their intact entries, None for one without text.
-
-        `first` means that the stream's older records are dropped; `width` is the dimension of new vectors.
-        """
+    def add(self, parts: Sequence[StreamPart], *, width: int, embedding: bool) -> None:
+        """Index records of streams; `width` is the dimension of new vectors, if they are `embedding`."""
         table = self.table
         with self.lock:
-            if first:
-                table.restart(stream)
-            without_text = table.without_text.setdefault(stream.name, set())
-            gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
-            if gone:
-                # A new version without text replaces one with text.
-                table.drop(table.with_seqs(stream.name, gone))
-                without_text.update(gone)
-                records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
-            if without_text:
-                without_text.difference_update(record.seq for record in records)
-            texts = unpack_all([entry for entry in entries if entry is not None], table.vectors.dimensions or width)
-            documents = table.add(stream, records, texts)
-            for n, record in zip(documents.tolist(), records, strict=True):
+            kept: list[tuple[Stream, list[Record]]] = []
+            packed: list[bytes] = []
+            for part in parts:
+                if part.first:
+                    table.restart(part.stream)
+                kept.append((part.stream, self._with_text(part)))
+                packed += [entry for entry in part.entries if entry is not None]
+            texts = unpack_all(packed, table.vectors.dimensions or width)
+            documents = table.add(kept, texts).tolist()
+            records = [record for _, some in kept for record in some]
+            for n, record in zip(documents, records, strict=True):
                 if USE in record.derived:
                     use = unpack_use(record.derived[USE])
                     table.used.writable()[n], table.uses.writable()[n] = use.since, use.uses
             if embedding and not texts.rows.all():
                 for n in np.flatnonzero((texts.rows == 0) & (texts.sizes > 0)).tolist():
-                    table.without_vectors[int(documents[n])] = records[n].version
+                    table.without_vectors[documents[n]] = records[n].version
             table.postings.merge_buffer(loading=True)
+
+    def _with_text(self, part: StreamPart) -> list[Record]:
+        """Return the records that have text, and note which have none; the caller holds the lock."""
+        name, records = part.stream.name, part.records
+        without_text = self.table.without_text.setdefault(name, set())
+        gone = [record.seq for record, entry in zip(records, part.entries, strict=True) if entry is None]
+        if gone:
+            # A new version without text replaces one with text.
+            self.table.drop(self.table.with_seqs(name, gone))
+            without_text.update(gone)
+            records = [record for record, entry in zip(records, part.entries, strict=True) if entry is not None]
+        if without_text:
+            without_text.difference_update(record.seq for record in records)
+        return records
 
     def count_use(self, document: int, moment: int) -> None:
         """Count a use of a document; it takes effect within a minute."""

@@ -436,13 +436,20 @@ def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
     assert texts(chat.messages()) == ["alone"]
 
 
+def test_a_message_can_be_a_pair_of_role_and_content(chat: mnemic.Session) -> None:
+    added = chat.add_many([("user", "hello"), ("assistant", [{"type": "text", "text": "hi"}])])
+    assert chat.messages() == added
+    assert [(one.role, one.text) for one in added] == [("user", "hello"), ("assistant", "hi")]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (lambda chat: chat.add("hello"), r"a role \(system, user, assistant, tool\).*the role is 'hello'"),
         (lambda chat: chat.add(), "as a role.*and content.*as a dict.*or as a Message: there is no role"),
         (lambda chat: chat.add(content="hello"), "there is no role"),
-        (lambda chat: chat.add(("user", "hello")), r"as a dict.*not \('user', 'hello'\)"),
+        (lambda chat: chat.add(("usr", "hello")), r"as a dict.*not \('usr', 'hello'\)"),
+        (lambda chat: chat.add(("user", "hello", "there")), r"as a dict.*not \('user', 'hello', 'there'\)"),
         (lambda chat: chat.add_many(["hello"]), "as a dict.*not 'hello'"),
         (lambda chat: chat.add({"content": "hello"}), "needs a role"),
         (lambda chat: chat.add({"role": "user", "text": "hello"}), "no field text: use role, content"),

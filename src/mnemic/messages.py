@@ -221,11 +221,11 @@ def _from_dict(kind: type[ToolCall] | type[AgentCall], value: Any) -> ToolCall |
         raise InvalidValueError(f"a {kind.__name__} has the fields {fields}: {shown(value)}{hint}") from None
 
 
-MessageLike: TypeAlias = Message | Mapping[str, Any]
-"""A message, or a dict of its fields such as {"role": "user", "content": "hello"}."""
+MessageLike: TypeAlias = Message | Mapping[str, Any] | tuple[Role, Content]
+"""A message, a dict of its fields such as {"role": "user", "content": "hello"}, or a pair of role and content."""
 
 TAKEN = (
-    f'a message is given as a role ({", ".join(ROLES)}) and content, such as "user", "hello"; '
+    f'a message is given as a role ({", ".join(ROLES)}) and content, such as "user", "hello", or both in a tuple; '
     'as a dict, {"role": "user", "content": "hello"}; or as a Message'
 )
 
@@ -258,9 +258,11 @@ def one_message(
 
 
 def to_message(given: MessageLike, clock: Callable[[], datetime]) -> Message:
-    """Return a message, or one from a dict of fields; raises InvalidValueError."""
+    """Return a message, or one from a dict of fields or a pair of role and content; raises InvalidValueError."""
     if isinstance(given, Message):
         return given
+    if isinstance(given, tuple) and len(given) == 2 and given[0] in ROLES:
+        return Message(given[0], given[1], timestamp=clock())
     if isinstance(given, Mapping):
         fields = dict(given)
         if fields.get("timestamp") is None:

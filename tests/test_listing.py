@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import mnemic
+from mnemic.backends.sql.statements import Reach, Statements
+from mnemic.backends.sqlite.client import FLAVOR
 from mnemic.records import TITLE, Record, Ref, ScopePath
 from mnemic.store.query import Put, Write
 from servers.stores import empty_store
@@ -95,3 +99,32 @@ def test_ping_tells_how_long_the_store_takes_to_answer(memory: mnemic.Memory) ->
     memory.close()
     with pytest.raises(mnemic.ClosedError):
         memory.ping()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("onward", [False, True])
+@pytest.mark.parametrize("where", ["here", "below", "everywhere"])
+def test_a_page_of_streams_is_read_from_the_index_and_not_sorted(
+    where: Reach, onward: bool, reverse: bool, tmp_path: Path
+) -> None:
+    mnemic.open(f"sqlite:///{tmp_path / 'memory.db'}").close()
+    statement = Statements(FLAVOR).reach(where, 0, reverse, onward)
+    names = dict.fromkeys(("scope", "first", "beyond", "at_scope", "at_kind"), "a") | {"limit": 10}
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as raw:
+        plan = [step for *_, step in raw.execute(f"EXPLAIN QUERY PLAN {statement.text}", statement.arguments(names))]
+    assert not any("TEMP B-TREE" in step for step in plan)
+    entered = [step for step in plan if step.startswith("SEARCH")]
+    assert entered or (where == "everywhere" and not onward)
+    assert all("INDEX sqlite_autoindex_mnemic_streams_1 (scope" in step for step in entered)
+
+
+def test_many_sessions_are_listed_in_order_across_pages(file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        alice = memory.scope("acme", "alice")
+        names = [f"s{n}" for n in range(1100)]
+        for name in names:
+            alice.session(name).add("user", name)
+        memory.scope("acme", "alice-2").session("s5").add("user", "of somebody else")
+        assert sorted(info.name for info in alice.sessions.list()) == sorted(names)
+        assert alice.stats().messages == 1100
+        assert [hit.text for hit in alice.recall("s777", k=1)] == ["s777"]

@@ -176,7 +176,7 @@ class ScopePath(Value, frozen=True, order=True):
         return self.path
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=50_000)
 def known_scope(path: str) -> ScopePath:
     """Return the scope of a path, which is not validated again if it is known; raises InvalidValueError."""
     return ScopePath(path)

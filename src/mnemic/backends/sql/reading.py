@@ -191,10 +191,16 @@ class SqlReads(ABC):
         reverse = isinstance(scan, Scan) and scan.reverse
         path = scan.scope.path
         where: Reach = "here" if not scan.below else "below" if path else "everywhere"
-        values: dict[str, Any] = {"scope": path, "first": f"{path}/", "beyond": f"{path}0"}
-        values |= {f"kind_{n}": kind for n, kind in enumerate(scan.kinds)}
+        first, beyond = f"{path}/", f"{path}0"
+        values: dict[str, Any] = {f"kind_{n}": kind for n, kind in enumerate(scan.kinds)}
         if at is not None:
             values["at_scope"], values["at_kind"] = at
+            # So that the index is entered at the position, within the range even if the position is not.
+            if reverse:
+                beyond = min(beyond, f"{at[0]}\x01")
+            else:
+                first = max(first, at[0])
+        values |= {"scope": path, "first": first, "beyond": beyond}
         values["limit"] = STREAMS_AT_ONCE
         statement = self._sql.reach(where, len(scan.kinds), reverse, at is not None)
         rows = await connection.all(statement, values)

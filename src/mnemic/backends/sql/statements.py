@@ -109,20 +109,19 @@ class Statements:
 
     def _reach(self, where: Reach, kinds: int, reverse: bool, onward: bool) -> Prepared:
         """List streams in order, forward or backward, `onward` from an inclusive position."""
-        scopes = {
-            "here": ["scope = :scope"],
-            "below": ["(scope = :scope OR scope >= :first AND scope < :beyond)"],
-            "everywhere": [],
-        }
-        tests = [*scopes[where], _one_of("kind", "kind", kinds) if kinds else f"kind NOT IN {UNLISTED!r}"]
+        tests = [_one_of("kind", "kind", kinds) if kinds else f"kind NOT IN {UNLISTED!r}"]
         past, order = ("<", "DESC") if reverse else (">", "ASC")
         if onward:
             tests.append(f"(scope {past} :at_scope OR scope = :at_scope AND kind {past}= :at_kind)")
-        return Prepared(
-            f"SELECT id, {', '.join(STREAM_COLUMNS)} FROM mnemic_streams WHERE {_all(tests)} "
-            f"ORDER BY scope {order}, kind {order} LIMIT :limit",
-            self.flavor,
-        )
+        ranges: dict[Reach, list[list[str]]] = {
+            "here": [["scope = :scope"]],
+            # Two selections that are merged: of an OR, a database sorts all rows for each page.
+            "below": [["scope = :scope"], ["scope >= :first", "scope < :beyond"]],
+            "everywhere": [[f"scope {past}= :at_scope"] if onward else []],
+        }
+        columns = ", ".join(STREAM_COLUMNS)
+        several = [f"SELECT id, {columns} FROM mnemic_streams WHERE {_all([*some, *tests])}" for some in ranges[where]]
+        return Prepared(f"{' UNION ALL '.join(several)} ORDER BY scope {order}, kind {order} LIMIT :limit", self.flavor)
 
     def _scan(self, shape: Shape) -> Prepared:
         keep_plan = not (self.flavor.plans and needs_json(shape[-1]))

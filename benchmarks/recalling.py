@@ -204,18 +204,18 @@ def batches(folder: Path) -> Result:
 def first_recall(folder: Path) -> list[Result]:
     """Measure the first recall of a new process in a large scope that was searched before, and its index."""
     results = []
-    for kind in ("memories", "messages"):
-        path = folder / f"first-{kind}.db"
+    for kind, session in (("memories", 0), ("messages", 1000), ("messages in 2,000 sessions", 50)):
+        path = folder / f"first-{session}.db"
         texts = Texts(5)
         with mnemic.open(f"sqlite:///{path}?synchronous=normal") as memory:
             alice = memory.scope("acme", "alice")
-            for n in range(LOADED // 1000):
-                some = texts.some(1000)
-                if kind == "memories":
-                    alice.remember_many(some)
-                else:
+            for n in range(LOADED // (session or 1000)):
+                some = texts.some(session or 1000)
+                if session:
                     turns = [mnemic.Message(("user", "assistant")[m % 2], text) for m, text in enumerate(some)]
                     alice.session(f"s{n}").add_many(turns)
+                else:
+                    alice.remember_many(some)
             memory.warm("acme", "alice")
         command = [sys.executable, "-m", "benchmarks.recalling", "--first", str(path)]
         runs = [

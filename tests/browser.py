@@ -22,24 +22,36 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 AXE = Path(sys.prefix) / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 Theme = Literal["light", "dark"]
 SIZES = {1280: 800, 390: 844}
 """Widths that the dashboard is made for, and their heights."""
-SETTLED = """() => new Promise((done, fail) => {
-    const end = performance.now() + 10000;
+PATIENCE = 60_000
+"""Milliseconds after which what a test waits for will not come."""
+SETTLED = """(patience) => new Promise((done, fail) => {
+    const end = performance.now() + patience;
     const any = (selector) => document.querySelector(selector);
     const still = () => any("main h1, main .state") && !any("html[data-busy], .skeleton");
     const look = (times) => {
-        if (performance.now() > end) fail(new Error("the page still loads after 10 seconds"));
+        if (performance.now() > end) fail(new Error("the page still loads"));
         else if (times === 3) done();
         else requestAnimationFrame(() => look(still() ? times + 1 : 0));
     };
     look(0);
 })"""
 """Waits until nothing loads in three frames."""
+expect.set_options(timeout=PATIENCE)
 PROGRAMS = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome")
 MISSING = "chromium-headless-shell is not installed: run `make setup` as root, or apt install chromium-headless-shell"
 
@@ -59,7 +71,7 @@ def launched() -> Iterator[Browser]:
             pytest.fail(MISSING)
         pytest.skip(MISSING)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=2 * PATIENCE)
         yield browser
         browser.close()
 
@@ -89,7 +101,7 @@ class Visit:
             accept_downloads=True, reduced_motion="reduce",
         )  # fmt: skip
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(PATIENCE)
         self.faults: list[str] = []
         self.expect_faults: list[str] = []
         self.page.on("console", self._console)
@@ -105,7 +117,7 @@ class Visit:
 
     def settle(self) -> None:
         """Wait until nothing loads any more, and what was loaded is drawn."""
-        self.page.evaluate(SETTLED)
+        self.page.evaluate(SETTLED, PATIENCE)
 
     def theme(self, name: Theme) -> None:
         """Change what the system prefers."""

@@ -86,7 +86,7 @@ def network(name: str, folder: Path) -> Iterator[Network]:
                     proxy.mode = Pass()
         return
     with empty_store(name, folder) as url, proxy_for(url) as proxy:
-        mnemic.open(with_option(url, "timeout=30"), embedder=None).close()
+        mnemic.open(with_option(url, "timeout=60"), embedder=None).close()
         yield Network(url, proxy.url(url), [proxy])
 
 
@@ -208,7 +208,7 @@ class Writer(threading.Thread):
     def end(self) -> None:
         """Stop after the running call, which must end; raises what is no error of ours."""
         self._ended.set()
-        self.join(30)
+        self.join(120)
         assert not self.is_alive(), "a call does not end"
         if self._escaped is not None:
             raise self._escaped

@@ -35,7 +35,9 @@ def serving(url: str = "memory://", *, settings: Settings | None = None, **optio
 
     async def serve() -> None:
         async with mnemic.open_async(url, **options) as memory:
-            config = uvicorn.Config(build_app(memory, settings or Settings()), log_level="error", lifespan="off")
+            app = build_app(memory, settings or Settings())
+            # A connection that is idle for long is not closed just when the next request comes.
+            config = uvicorn.Config(app, log_level="error", lifespan="off", timeout_keep_alive=600)
             server = uvicorn.Server(config)
             started.set_result(server)
             await server.serve([listening])
@@ -50,9 +52,9 @@ def serving(url: str = "memory://", *, settings: Settings | None = None, **optio
 
     thread = Thread(target=run)
     thread.start()
-    server = started.result(30)
+    server = started.result(120)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=120) as client:
             yield client
     finally:
         server.should_exit = True

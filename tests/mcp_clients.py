@@ -65,4 +65,4 @@ async def error(client: Client, tool: str, **arguments: Any) -> str:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run a test within a minute."""
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), 240))

@@ -72,7 +72,7 @@ def running(*command: str, **variables: str) -> Iterator[Client]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(30)
+            process.wait(240)
 
 
 def python_client(host: str, folder: Path, key: str = "none", *, kind: str = "MemoryClient") -> Any:

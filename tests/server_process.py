@@ -28,7 +28,7 @@ class Served:
 
     def connect(self) -> http.client.HTTPConnection:
         """Return a connection."""
-        return http.client.HTTPConnection(HOST, self.port, timeout=30)
+        return http.client.HTTPConnection(HOST, self.port, timeout=60)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """Return the status of an answer, and its JSON or text."""

@@ -90,11 +90,16 @@ def test_what_was_said_is_stored_when_the_model_fails(bot: Agent, alice: mnemic.
 
 
 def test_calls_that_a_failing_tool_leaves_open_are_answered_as_interrupted(alice: mnemic.Scope) -> None:
-    def good() -> str:
+    ended = asyncio.Event()
+
+    async def good() -> str:
+        ended.set()
         return "fine"
 
     async def bad() -> str:
-        await asyncio.sleep(0.05)
+        await ended.wait()
+        for _ in range(50):  # rounds of the loop, in which the answer of the other arrives
+            await asyncio.sleep(0)
         raise RuntimeError("broken")
 
     script = Script([call("good", "c1"), call("bad", "c2")], "Sorry.")

@@ -66,7 +66,7 @@ def run_and_kill(url: str, name: str, *, lines: int, after: float) -> list[str]:
             break
     time.sleep(after)
     os.kill(process.pid, signal.SIGKILL)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=240)
     assert len(printed) >= lines, errors
     return printed + rest.split("\n")[:-1]
 
@@ -120,7 +120,7 @@ def test_a_call_that_was_killed_is_shown_as_interrupted(tmp_path: Path) -> None:
         if line.startswith("call 3"):
             break
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(timeout=60)
+    process.wait(240)
     process.stdout.close()
     with mnemic.open(url) as memory:
         script = Script("I see.", "Yes.")

@@ -15,7 +15,7 @@ def printed(name: str) -> str:
     """Return what an example prints where no model can be had."""
     environment = {key: value for key, value in os.environ.items() if key not in MODELS}
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

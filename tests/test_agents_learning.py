@@ -282,8 +282,8 @@ def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Scope) -> None:
             return "A title"
 
         async with Agent("Bot", model=lambda messages: "x", memory=alice, learn=["title"], learn_with=slow) as agent:
-            await asyncio.wait_for(agent.run("My sister Ana is allergic to shellfish."), 10)
-            await asyncio.wait_for(agent.run("And to nuts."), 10)
+            await asyncio.wait_for(agent.run("My sister Ana is allergic to shellfish."), 60)
+            await asyncio.wait_for(agent.run("And to nuts."), 60)
             go.set()
         assert agent.learner is not None
         assert await agent.learner.title("main") == "A title"

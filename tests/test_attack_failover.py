@@ -18,7 +18,7 @@ from linearizability import Call, is_linearizable, log, register
 from mnemic.backends.redis.codec import RedisKeys
 from servers import valkey
 from servers.keyserver import KeyServer, add_replica, new_cluster, wait_until_replicated
-from servers.processes import HOST
+from servers.processes import HOST, PATIENCE
 from test_attack_histories import record
 
 CALLS = 60
@@ -38,7 +38,19 @@ class Pair:
 
     def primary_and_replica(self) -> list[KeyServer]:
         """Return the nodes by their roles."""
-        return sorted(self.nodes, key=lambda node: str(node.ask("ROLE")[0]) != "master")
+        return sorted(self.nodes, key=lambda node: not is_primary(node))
+
+
+def is_primary(node: KeyServer) -> bool:
+    return str(node.ask("ROLE")[0]) == "master"
+
+
+def wait_until_primary(node: KeyServer) -> None:
+    """Wait until a replica has taken over."""
+    until = time.monotonic() + PATIENCE
+    while not is_primary(node):
+        assert time.monotonic() < until, "the replica does not take over"
+        time.sleep(0.05)
 
 
 def slots(node: KeyServer) -> range:
@@ -74,7 +86,7 @@ def test_a_primary_that_hands_over_loses_nothing(pair: Pair, seed: int) -> None:
     found = histories(pair, "handed", seed, lambda: replica.ask("CLUSTER", "FAILOVER"))
     for thing, history in found.items():
         assert is_linearizable(history, MODELS[thing])
-    assert pair.primary_and_replica() == [replica, before]
+    wait_until_primary(replica)
     wait_until_replicated(before)
 
 
@@ -88,7 +100,7 @@ def test_a_primary_that_is_killed_loses_only_the_newest(pair: Pair, seed: int) -
         primary.process.kill()
 
     found = histories(pair, "killed", seed, kill)
-    assert str(replica.ask("ROLE")[0]) == "master"
+    wait_until_primary(replica)
     for thing, history in found.items():
         after = min((call.ended for call in history if call.began > killed[0]), default=killed[0] + 1)
         assert is_linearizable([*history, Call(killed[0], after, ("failover",))], MODELS[thing])

@@ -47,7 +47,7 @@ def record(url: str, seed: int, calls: int, at_half: Callable[[], object] = bool
             process.stdin.flush()
     found: dict[str, list[Call]] = {}
     for process in running:
-        told, _ = process.communicate(timeout=120)
+        told, _ = process.communicate(timeout=240)
         assert process.returncode == 0
         for call in json.loads(told):
             found.setdefault(call["thing"], []).append(

@@ -112,7 +112,7 @@ def test_a_killed_server_keeps_what_it_has_acknowledged(
             process.kill()
             process.start()
         before = [writer.acknowledged for writer in writers]
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while any(writer.acknowledged == n for writer, n in zip(writers, before, strict=True)):
             assert time.monotonic() < until, "writers do not come back"
             time.sleep(0.05)

@@ -61,7 +61,7 @@ def test_a_killed_server_keeps_what_it_has_acknowledged(tmp_path: Path, seed: in
             writer.start()
         for kill in range(KILLS + 1):
             before = [len(writer.acknowledged) for writer in writers]
-            until = time.monotonic() + 60
+            until = time.monotonic() + 120
             while any(len(writer.acknowledged) < n + 3 for writer, n in zip(writers, before, strict=True)):
                 assert time.monotonic() < until, "writers do not come back"
                 time.sleep(0.005)

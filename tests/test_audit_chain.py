@@ -481,9 +481,9 @@ def test_processes_keep_one_chain_and_one_that_is_killed_leaves_an_intact_one(fi
         last = int(killed.stdout.readline())
     killed.kill()
     for writer in writers:
-        _, error = writer.communicate(timeout=100)
+        _, error = writer.communicate(timeout=240)
         assert writer.returncode == 0, error
-    acknowledged = last + killed.communicate(timeout=100)[0].count("\n")
+    acknowledged = last + killed.communicate(timeout=240)[0].count("\n")
     with mnemic.open(file_url, audit=True, embedder=None) as memory:
         verified = memory.audit_verify()
         assert verified.problems == []

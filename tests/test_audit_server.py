@@ -49,7 +49,7 @@ def base(audited: tuple[Served, str, Path]) -> str:
 
 
 def through_api(base: str, key: str) -> None:
-    answer = httpx.put(f"{base}/api/v1/notes/plan?scope=acme", json={"value": 1}, headers=bearer(key))
+    answer = httpx.put(f"{base}/api/v1/notes/plan?scope=acme", json={"value": 1}, headers=bearer(key), timeout=60)
     assert answer.status_code in (200, 201), answer.text
 
 
@@ -64,7 +64,7 @@ def through_mcp(base: str, key: str) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
     async def call() -> None:
-        async with httpx2.AsyncClient(headers=bearer(key)) as http:
+        async with httpx2.AsyncClient(headers=bearer(key), timeout=60) as http:
             async with Client(streamable_http_client(f"{base}/mcp/acme", http_client=http)) as client:
                 assert not (await client.call_tool("remember", {"text": "Alice drinks tea"})).is_error
 
@@ -73,12 +73,12 @@ def through_mcp(base: str, key: str) -> None:
 
 def through_mem0(base: str, key: str) -> None:
     body = {"messages": [{"role": "user", "content": "Alice drinks tea"}], "user_id": "alice", "infer": False}
-    answer = httpx.post(f"{base}/v1/memories/", json=body, headers={"Authorization": f"Token {key}"})
+    answer = httpx.post(f"{base}/v1/memories/", json=body, headers={"Authorization": f"Token {key}"}, timeout=60)
     assert answer.status_code == 200, answer.text
 
 
 def through_dashboard(base: str, key: str) -> None:
-    with httpx.Client(base_url=base, headers={"Origin": base}) as browser:
+    with httpx.Client(base_url=base, headers={"Origin": base}, timeout=60) as browser:
         browser.post("/dashboard/login", json={"key": key}).raise_for_status()
         session = browser.get("/dashboard/session")
         answer = browser.put(
@@ -104,7 +104,9 @@ def test_every_way_in_has_the_name_of_the_key_and_the_address(way: str, audited:
 
 def test_reads_are_logged_with_the_actor(audited: tuple[Served, str, Path]) -> None:
     key = key_named(audited[1], "reader", "", "read")
-    answer = httpx.post(f"{base(audited)}/api/v1/recall?scope=acme", json={"query": "tea"}, headers=bearer(key))
+    answer = httpx.post(
+        f"{base(audited)}/api/v1/recall?scope=acme", json={"query": "tea"}, headers=bearer(key), timeout=60
+    )
     assert answer.status_code == 200
     found = [entry for entry in entries(audited, "reader") if entry.operation == "recall"]
     assert [(entry.scope.path, entry.address, entry.content) for entry in found] == [("acme", "127.0.0.1", None)]
@@ -114,7 +116,7 @@ def test_an_address_is_taken_from_a_trusted_proxy_alone(audited: tuple[Served, s
     forwarded = {"X-Forwarded-For": "203.0.113.9"}
     note = "/api/v1/notes/plan?scope=proxied"
     key = key_named(audited[1], "behind a proxy")
-    answer = httpx.put(f"{base(audited)}{note}", json={"value": 1}, headers={**bearer(key), **forwarded})
+    answer = httpx.put(f"{base(audited)}{note}", json={"value": 1}, headers={**bearer(key), **forwarded}, timeout=60)
     assert answer.status_code in (200, 201), answer.text
     assert {entry.address for entry in entries(audited, "behind a proxy")} == {"203.0.113.9"}
 
@@ -122,7 +124,7 @@ def test_an_address_is_taken_from_a_trusted_proxy_alone(audited: tuple[Served, s
     key = key_named(url, "direct")
     with served(url, "--require-key") as server:
         direct = f"http://127.0.0.1:{server.port}{note}"
-        httpx.put(direct, json={"value": 1}, headers={**bearer(key), **forwarded})
+        httpx.put(direct, json={"value": 1}, headers={**bearer(key), **forwarded}, timeout=60)
     with mnemic.open(url, audit=True, embedder=None) as memory:
         assert {entry.address for entry in memory.audit_trail(actor="direct")} == {"127.0.0.1"}
 
@@ -130,9 +132,9 @@ def test_an_address_is_taken_from_a_trusted_proxy_alone(audited: tuple[Served, s
 def test_the_log_is_verified_over_http_within_the_scope_of_a_key(audited: tuple[Served, str, Path]) -> None:
     url = f"{base(audited)}/api/v1/audit/verification"
     through_api(base(audited), key_named(audited[1], "somebody"))
-    answer: Any = httpx.get(url, headers=bearer(key_named(audited[1], "whole"))).json()
+    answer: Any = httpx.get(url, headers=bearer(key_named(audited[1], "whole")), timeout=60).json()
     assert (answer["intact"], answer["keyed"], answer["problems"]) == (True, True, [])
     assert answer["entries"] > 0
     tenant = key_named(audited[1], "tenant", "another", "read", "admin")
-    assert httpx.get(url, headers=bearer(tenant)).json()["entries"] == 0
-    assert httpx.get(url, headers=bearer(key_named(audited[1], "r", "", "read"))).status_code == 403
+    assert httpx.get(url, headers=bearer(tenant), timeout=60).json()["entries"] == 0
+    assert httpx.get(url, headers=bearer(key_named(audited[1], "r", "", "read")), timeout=60).status_code == 403

@@ -62,7 +62,7 @@ def suite(folder: Path, *arguments: str, url: str = "") -> subprocess.CompletedP
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--confcutdir={installed}", *arguments]
     environment = {**os.environ, URL: url}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
 
 

@@ -154,7 +154,7 @@ def test_a_folder_that_another_process_has_open_is_busy(index_url: str) -> None:
             mnemic.open("memory://", index=index_url)
         gc.collect()
     finally:
-        _, errors = other.communicate(timeout=60)
+        _, errors = other.communicate(timeout=240)
     assert other.returncode == 0, errors
     mnemic.open("memory://", index=index_url).close()
 
@@ -199,7 +199,7 @@ WRITING = """
 def test_several_processes_share_a_folder(file_url: str, index_url: str) -> None:
     writers = [start(WRITING, file_url, index_url, name, 10) for name in ("anna", "bert")]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=240)
         assert writer.returncode == 0, errors
     with mnemic.open(file_url, index=index_url) as memory:
         alice = memory.scope("alice")
@@ -420,7 +420,7 @@ def test_drivers_are_imported_on_first_use() -> None:
         heavy = {"lancedb", "pyarrow", "pymilvus", "qdrant_client", "grpc", "mnemic.indexes"}
         print(sorted(heavy & set(sys.modules)))
     """
-    out, errors = start(program).communicate(timeout=60)
+    out, errors = start(program).communicate(timeout=240)
     assert (out, errors) == ("[]\n", "")
 
 

@@ -68,7 +68,7 @@ def test_a_writer_that_is_always_overtaken_gives_up_with_an_error(name: str, mon
             await alice.session("x").add("user", "hello")
             store.active = True
             with pytest.raises(mnemic.ConflictError, match=f"gave up after {ATTEMPTS} attempts"):
-                await asyncio.wait_for(STEPS[name](alice), 60)
+                await asyncio.wait_for(STEPS[name](alice), 240)
             assert store.refused <= ATTEMPTS
 
     asyncio.run(main())

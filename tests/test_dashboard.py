@@ -89,9 +89,9 @@ def test_the_keyboard_reaches_everything(dashboard: Dashboard) -> None:
     with dashboard.visit() as visit:
         page = visit.open("recall")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+        expect(page.get_by_text("Skip to the page", exact=True)).to_be_focused()
         page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.id") == "main"
+        expect(page.locator("#main")).to_be_focused()
         page.get_by_role("link", name="Notes").focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/#/notes")

@@ -16,7 +16,7 @@ MOMENT = datetime(2026, 3, 9, 14, 5, 9, tzinfo=UTC)
 
 
 def test_the_log_is_filtered_and_an_entry_opened(dashboard: Dashboard) -> None:
-    with httpx.Client(base_url=f"{dashboard.address}/api/v1", params=WHERE) as api:
+    with httpx.Client(base_url=f"{dashboard.address}/api/v1", params=WHERE, timeout=60) as api:
         for number in range(60):
             api.put(f"/notes/<i>{number}</i>", json={"value": number}).raise_for_status()
         api.delete("/notes/<i>7</i>").raise_for_status()

@@ -37,7 +37,7 @@ def create(page: Page, name: str, scope: str | None = None, *rights: str) -> str
 
 def answers(dashboard: Dashboard, key: str, path: str = "notes", **query: str) -> int:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{dashboard.address}/api/v1/{path}", headers=headers, params=query).status_code
+    return httpx.get(f"{dashboard.address}/api/v1/{path}", headers=headers, params=query, timeout=60).status_code
 
 
 def opened(visit: Visit) -> Page:
@@ -62,7 +62,7 @@ def test_keys_are_created_used_expired_and_revoked(empty: Dashboard) -> None:
         visit.check_accessibility()
         admin = create(page, "admin")
         page.get_by_text("yours").wait_for()
-        assert httpx.get(f"{empty.address}/api/v1/notes").status_code == 401
+        assert httpx.get(f"{empty.address}/api/v1/notes", timeout=60).status_code == 401
         assert answers(empty, admin, "keys") == 200
 
         bot = create(page, "<b>bot</b>", "acme", "Read")
@@ -152,7 +152,7 @@ def test_a_key_of_a_scope_is_told_what_is_its_own(empty: Dashboard) -> None:
         alice = create(visit.page, "alice", "acme/alice", "Read", "Write", "Admin")
     headers = {"Authorization": f"Bearer {alice}"}
     note = {"params": {"scope": "acme/alice/trips"}, "json": {"value": 1}, "headers": headers}
-    httpx.put(f"{empty.address}/api/v1/notes/plan", **note).raise_for_status()  # type: ignore[arg-type]
+    httpx.put(f"{empty.address}/api/v1/notes/plan", timeout=60, **note).raise_for_status()  # type: ignore[arg-type]
     with empty.visit() as visit:
         page = signed_in(visit, "overview", alice)
         box = page.get_by_role("combobox", name="Scope")

@@ -35,7 +35,7 @@ PATHS = (
 @pytest.fixture
 def api(dashboard: Dashboard) -> Iterator[httpx.Client]:
     """A client of the dashboard's server, whose scope has three notes."""
-    with httpx.Client(base_url=f"{dashboard.address}/api/v1", params=WHERE) as client:
+    with httpx.Client(base_url=f"{dashboard.address}/api/v1", params=WHERE, timeout=60) as client:
         for key, value in (("plans/week", {"monday": "rest"}), ("plans/year", "sail"), ("todo", ["call"])):
             client.put(f"/notes/{key}", json={"value": value, "description": f"about {key}"}).raise_for_status()
         yield client
@@ -142,7 +142,7 @@ def test_a_scope_without_notes_leads_to_those_below(dashboard: Dashboard) -> Non
 
 def test_hostile_notes_are_shown_as_text_and_fit(dashboard: Dashboard) -> None:
     where = {"scope": "acme/<b>mallory"}
-    notes = httpx.get(f"{dashboard.address}/api/v1/notes", params=where).json()["items"]
+    notes = httpx.get(f"{dashboard.address}/api/v1/notes", params=where, timeout=60).json()["items"]
     assert len(notes) >= 8
     with dashboard.visit(390) as visit:
         for note in notes:
@@ -196,7 +196,7 @@ def test_a_name_that_no_address_can_have_is_refused_before_a_request(
         expect(page.get_by_text(f"No address can have the name “{key}”")).to_be_visible()
         allowed = {"/api/v1/notes", "/api/v1/notes/todo", "/api/v1/scopes", "/api/v1/sessions"}
         assert {path for path in sent if path.startswith("/api/")} <= allowed
-    with httpx.Client(base_url=dashboard.address) as client:
+    with httpx.Client(base_url=dashboard.address, timeout=60) as client:
         found = client.get("/api/v1/export", params=WHERE).text
     assert f'"{key}"' in found
     api.post("/forget", json={"ids": [key]})

@@ -60,6 +60,8 @@ def test_weights_move_the_ranking_and_the_address_has_them(dashboard: Dashboard)
         weigh(page, lexical=0.2, importance=3)
         expect(page.locator(".move").first).to_be_visible()
         expect(ranking(page).nth(1).locator(".hit-text")).not_to_have_text(before)
+        page.wait_for_url(re.compile("lexical.*importance"))  # both are asked for, not the first alone
+        visit.settle()
         after = ranking(page).locator(".hit-text").all_inner_texts()
         page.reload()
         visit.settle()

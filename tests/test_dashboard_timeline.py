@@ -69,7 +69,9 @@ def test_zoom_with_buttons_keys_wheel_and_drag(visit: Visit) -> None:
     box = plot(page).bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    shown = page.locator(".timeline-status").inner_text()
     page.mouse.wheel(0, -300)
+    expect(page.locator(".timeline-status")).not_to_have_text(shown, use_inner_text=True)
     rest(visit)
     assert span(page) < whole * 0.6
     page.keyboard.press("Home")
@@ -224,11 +226,11 @@ def test_the_address_has_the_open_record_and_back_returns_to_the_time_before(vis
     page.get_by_role("button", name="Zoom in").click()
     rest(visit)
     page.go_back()
+    expect(page.locator(".timeline-status")).to_have_text(zoomed, use_inner_text=True)
     rest(visit)
-    assert page.locator(".timeline-status").inner_text() == zoomed
     page.go_back()
+    expect(page.locator(".timeline-status")).to_have_text(everything, use_inner_text=True)
     rest(visit)
-    assert page.locator(".timeline-status").inner_text() == everything
     page.locator(".records .record", has_text="The ARM runners need a timeout").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("The ARM runners need a timeout")
     page.reload()

@@ -402,7 +402,7 @@ def test_no_acknowledged_write_is_lost_when_keys_are_destroyed(name: str, tmp_pa
             erased = time.monotonic()
             (tmp_path / "stop").touch()
             for writer in writers:
-                writer.communicate(timeout=60)
+                writer.communicate(timeout=240)
                 assert writer.returncode == 0
         finally:
             for writer in writers:

@@ -54,13 +54,13 @@ def run_in_terminal(
 
 def read_until(terminal: int, text: str) -> str:
     """Return what a terminal has printed, as soon as it has printed a text."""
-    printed = ""
-    while text not in printed:
+    printed = b""
+    while text.encode() not in printed:
         try:
-            printed += os.read(terminal, 4096).decode()
+            printed += os.read(terminal, 4096)
         except OSError:
             pytest.fail(f"{text!r} is not in {printed!r}")
-    return printed
+    return printed.decode(errors="replace")
 
 
 def test_in_a_terminal_it_offers_to_open_the_dashboard(tmp_path: Path) -> None:
@@ -77,11 +77,11 @@ def test_in_a_terminal_it_offers_to_open_the_dashboard(tmp_path: Path) -> None:
         server, _, fragment = address.partition("/dashboard/#/recall?")
         assert fragment == "scope=acme%2Falice&q=What+is+her+sister+allergic+to%3F"
         query = {"scope": "acme/alice", "query": "What is her sister allergic to?", "k": "1"}
-        found = httpx.get(f"{server}/api/v1/recall", params=query).json()
+        found = httpx.get(f"{server}/api/v1/recall", params=query, timeout=60).json()
         assert "shellfish" in str(found)
-        assert httpx.get(f"{server}/dashboard/").status_code == 200
+        assert httpx.get(f"{server}/dashboard/", timeout=60).status_code == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(240) == 0
     finally:
         process.kill()
         process.wait()
@@ -91,5 +91,5 @@ def test_in_a_terminal_it_offers_to_open_the_dashboard(tmp_path: Path) -> None:
 def test_in_a_terminal_one_can_decline(tmp_path: Path) -> None:
     process, terminal = run_in_terminal([*DEMO, str(tmp_path / "demo.db")], {}, "n")
     read_until(terminal, "mnemic serve --open --store")
-    assert process.wait(30) == 0
+    assert process.wait(240) == 0
     os.close(terminal)

@@ -170,5 +170,5 @@ def test_a_handler_of_an_event_loop_may_come_back() -> None:
         for n in range(6):
             memory.messages.append(tframex.Message("user", str(n)))
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
     assert contents(kept.messages) == "01"

@@ -200,7 +200,7 @@ def test_a_late_search_drops_no_newer_record() -> None:
         assert await tea() == ["b", "c", "d"]
         await layer.close()
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 # ---------------------------------------------------------------- columns and postings

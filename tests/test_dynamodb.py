@@ -751,7 +751,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_processes_that_write_to_one_stream_lose_nothing(url: StoreURL) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, url.text, str(n)]) for n in range(3)]
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert [process.wait(240) for process in processes] == [0, 0, 0]
 
     async def main() -> None:
         async with opened(url) as store:

@@ -290,6 +290,7 @@ def test_tables_of_another_role_are_not_said_to_be_rewritten(tmp_path: Path) -> 
 
 def test_rewriting_tables_has_no_deadline(tmp_path: Path) -> None:
     with STORES["postgresql"].empty(tmp_path) as url, closing(psycopg.connect(url)) as other:
+        mnemic.open(url).close()
         with mnemic.open(f"{url}?timeout=2&statement_timeout=2") as memory, ThreadPoolExecutor() as threads:
             alice = memory.scope("acme", "alice")
             alice.remember(SECRET)

@@ -92,13 +92,13 @@ def test_in_place_on_a_running_loop_a_users_coroutine_has_a_loop_of_its_own() ->
 
 
 def test_a_sync_call_makes_no_thread(file_url: str) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with mnemic.open(file_url) as memory:
         space = memory.scope("a")
         space.remember("x")
         space.recall("x")
         space.session("s").add("user", "hi")
-        assert threading.active_count() == before
+        assert set(threading.enumerate()) <= before
 
 
 def test_async_calls_do_not_block_the_loop(file_url: str) -> None:
@@ -202,7 +202,7 @@ def test_a_portal_runs_what_waits() -> None:
         await asyncio.sleep(0.01)
         return threading.current_thread().name
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     portal = Portal()
     assert portal.run(work()) == "mnemic-loop"
 
@@ -222,7 +222,7 @@ def test_a_portal_runs_what_waits() -> None:
     portal.close()
     with pytest.raises(mnemic.ClosedError):
         portal.run(work())
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_in_place_nothing_may_wait() -> None:
@@ -252,13 +252,13 @@ def test_a_store_that_waits_is_driven_by_a_portal(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda **asked: importlib.metadata.EntryPoints([entry]).select(**asked)
     )
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with mnemic.open("slow://") as memory:
         memory.scope("a").remember("tea")
         assert [hit.record.text for hit in memory.scope("a").recall("tea")] == ["tea"]
         # One for the loop, and one for what would hold the loop up.
-        assert threading.active_count() <= before + 2
-    assert threading.active_count() == before
+        assert len(set(threading.enumerate()) - before) <= 2
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_forked_child_embeds_and_recalls(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_forked_child_embeds_and_recalls(tmp_path: Path) -> None:
                 os._exit(0 if "coffee" in str(space.recall("coffee")[0].record.text) else 2)
             except BaseException:
                 os._exit(1)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
             time.sleep(0.05)
         if ended == (0, 0):
@@ -336,7 +336,7 @@ def test_a_memory_dropped_without_close_leaves_no_thread_and_no_handle(name: str
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -357,7 +357,7 @@ def test_a_function_that_raises_stop_iteration_does_not_hang() -> None:
     empty: Iterator[str] = iter(())
 
     async def run() -> None:
-        await asyncio.wait_for(call(lambda: next(empty)), 10)
+        await asyncio.wait_for(call(lambda: next(empty)), 60)
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         asyncio.run(run())

@@ -35,7 +35,7 @@ def test_what_was_acknowledged_is_there_once_wherever_the_connection_is_cut(
     cut: Network, part: str, times: int | None
 ) -> None:
     ledger = Ledger("w")
-    with cut.open("timeout=2" if times is None else "timeout=5") as memory:
+    with cut.open("timeout=2" if times is None else "timeout=30") as memory:
         chat = memory.scope("acme").session("s")
         for n in range(3):  # the first ones connect, and find out what the session is like
             cut.set(Pass())
@@ -62,7 +62,7 @@ def test_what_was_acknowledged_is_there_once_wherever_the_connection_is_cut(
 def test_a_large_write_is_done_wholly_or_not_at_all(cut: Network, part: str) -> None:
     """A write of many requests, or of many packets, is cut: readers see all of it or nothing."""
     messages = [mnemic.Message("user", f"{n} {'x' * 2000}") for n in range(120)]
-    with cut.open("timeout=5") as memory:
+    with cut.open("timeout=30") as memory:
         home = memory.scope("acme")
         cut.set(Pass())
         home.session("whole").add_many(messages)

@@ -16,7 +16,7 @@ import mnemic
 from mnemic.event_loop import running_calls
 from servers.stores import REMOTE, empty_store
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -129,6 +129,8 @@ def test_a_fork_waits_for_calls_under_way_and_holds_others_back() -> None:
     inside.wait()
     forking = threading.Thread(target=running_calls.drain)
     forking.start()
+    while not running_calls._forking:
+        time.sleep(0.001)
     second = threading.Thread(target=later)
     second.start()
     assert forking.is_alive()

@@ -78,7 +78,7 @@ class Agent:
     def hook(self, event: str, *options: str, **fields: Any) -> str:
         """Run a hook and return its answer."""
         running = self.start(event, *(options or PATIENT), **fields)
-        out, errors = running.communicate(timeout=120)
+        out, errors = running.communicate(timeout=240)
         assert running.returncode == 0, errors
         if not out:
             return ""
@@ -224,7 +224,7 @@ def test_two_hooks_at_once_store_everything_once(agent: Agent) -> None:
     agent.transcript.write_bytes(b"".join(line(number, f"turn {number}") for number in range(1, 400)))
     running = [agent.start("Stop", *PATIENT) for _ in range(3)]
     for one in running:
-        _, errors = one.communicate(timeout=120)
+        _, errors = one.communicate(timeout=240)
         assert (one.returncode, agent.log.exists()) == (0, False), errors
     assert agent.stored() == [f"turn {number}" for number in range(1, 400)]
 

@@ -56,6 +56,7 @@ def cut_off(name: str) -> Callable[[Path], AbstractContextManager[tuple[str, Swi
     @contextmanager
     def lend(folder: Path) -> Iterator[tuple[str, Switch, Switch]]:
         with empty_store(name, folder) as url, proxy_for(url) as proxy:
+            mnemic.open(f"{url}{'&' if '?' in url else '?'}timeout=60").close()  # making a table may take long
 
             def cut() -> None:
                 proxy.mode = Cut()
@@ -218,11 +219,11 @@ def test_a_missing_embedder_is_logged_once(tmp_path: Path, caplog: pytest.LogCap
     model.fails = False
     with mnemic.open(url, embedder=model) as memory:
         memory.scope("a").remember("tea")
-    assert caplog.records == []
+    assert [record for record in caplog.records if record.name.startswith("mnemic")] == []
     with mnemic.open(url) as memory:
         for _ in range(2):
             assert memory.scope("a").recall("tea")
-    (record,) = caplog.records
+    (record,) = [record for record in caplog.records if record.name.startswith("mnemic")]
     assert (record.name, record.levelname) == ("mnemic.recall", "WARNING")
     assert record.getMessage().startswith("recall compares words alone: ")
     assert "'quoting'" in record.getMessage()

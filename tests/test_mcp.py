@@ -163,14 +163,14 @@ def test_only_the_protocol_is_printed_and_the_end_is_clean(tmp_path: Path, stop:
         assert speak(process, "tools/list")["tools"]
         if stop == "interrupt":
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(240)
         if stop == "vanish":
             assert process.stdout is not None
             process.stdout.close()
             process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
             process.stdin.close()
             process.stdin = process.stdout = None
-        rest, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=240)
         assert [line for line in (rest or "").splitlines() if not line.startswith("{")] == []
         assert "Traceback" not in errors
     folder = tmp_path / ("Library/Application Support" if sys.platform == "darwin" else "") / "mnemic"

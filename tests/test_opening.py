@@ -319,19 +319,19 @@ def test_a_lock_held_for_too_long_says_so(tmp_path: Path) -> None:
 
 def test_closing_leaves_no_thread_and_no_file_open(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    before = threading.active_count()
+    before = set(threading.enumerate())
 
     async def use() -> None:
         async with mnemic.open_async(url) as memory:
             space = memory.scope("x")
             await asyncio.gather(*(space.remember(f"fact {n}") for n in range(20)))
             await asyncio.gather(*(space.recall("fact") for _ in range(5)))
-            assert threading.active_count() > before
+            assert set(threading.enumerate()) - before
         with pytest.raises(mnemic.ClosedError):
             await space.memories.list()
 
     asyncio.run(use())
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
     handles = {fd.resolve() for fd in Path("/proc/self/fd").iterdir()}
     assert not any(str(handle).startswith(str(tmp_path)) for handle in handles)
     with mnemic.open(url) as memory:

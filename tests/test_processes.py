@@ -33,7 +33,7 @@ def test_eight_processes_append_to_one_session(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}?synchronous=normal"
     writers = [start(APPEND, url, writer, 100) for writer in range(8)]
     for writer in writers:
-        _, errors = writer.communicate(timeout=120)
+        _, errors = writer.communicate(timeout=240)
         assert writer.returncode == 0, errors
     with mnemic.open(url) as memory:
         texts = [message.text or "" for message in memory.scope("acme").session("shared").messages()]
@@ -50,7 +50,7 @@ def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
     writers = [start(APPEND, url, writer, 1) for writer in range(6)]
     for writer in writers:
-        _, errors = writer.communicate(timeout=60)
+        _, errors = writer.communicate(timeout=240)
         assert writer.returncode == 0, errors
     with mnemic.open(url) as memory:
         assert len(memory.scope("acme").session("shared").messages()) == 6

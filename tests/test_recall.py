@@ -813,7 +813,7 @@ with mnemic.open(sys.argv[1]) as memory:
 
 def test_another_process_is_seen_without_opening_anew(file_url: str) -> None:
     def other(what: str) -> None:
-        subprocess.run([sys.executable, "-c", OTHER, file_url, what], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", OTHER, file_url, what], check=True, timeout=240)
 
     def tea() -> list[str]:
         return sorted(found(alice.recall("tea", k=9, signals="lexical")))
@@ -893,7 +893,7 @@ class Waiting:
 
     def embed_query(self, query: str) -> Any:
         self.entered.set()
-        if not self.released.wait(30):
+        if not self.released.wait(120):
             raise TimeoutError("the event loop was held up")
         return np.ones(4, dtype=np.float32)
 
@@ -905,7 +905,7 @@ def test_a_slow_embedder_does_not_hold_up_the_event_loop(file_url: str) -> None:
             space = memory.scope("a")
             await space.remember("tea")
             searches = [asyncio.create_task(space.recall("tea")) for _ in range(3)]
-            assert await asyncio.to_thread(embedder.entered.wait, 10)
+            assert await asyncio.to_thread(embedder.entered.wait, 60)
             await space.remember("coffee")
             searches.append(asyncio.create_task(space.recall("tea")))
             embedder.released.set()

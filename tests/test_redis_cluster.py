@@ -24,7 +24,7 @@ from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Write
 from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from servers import valkey
 from servers.keyserver import KeyServer, new_cluster
-from servers.processes import HOST
+from servers.processes import HOST, PATIENCE
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_failover_and_recovery_of_a_node(own_cluster: list[KeyServer], monkeypat
     try:
         replica.ask("CLUSTER", "MEET", HOST, str(first.port))
         primary = first.ask("CLUSTER", "MYID")
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             try:
                 replica.ask("CLUSTER", "REPLICATE", primary)
@@ -232,7 +232,7 @@ def test_failover_and_recovery_of_a_node(own_cluster: list[KeyServer], monkeypat
                 with pytest.raises(StoreUnavailableError):
                     harness.keys(scope=ScopePath(), below=True)
             own_cluster[1].process.start()
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE
             while True:
                 try:
                     for scope in scopes:

@@ -518,7 +518,7 @@ def test_reembed_does_not_block_the_event_loop(file_url: str) -> None:
 
         def embed(self, texts: Sequence[str]) -> Any:
             self.entered.set()
-            if not self.released.wait(30):
+            if not self.released.wait(120):
                 raise TimeoutError("the event loop was held up")
             return super().embed(texts)
 
@@ -527,7 +527,7 @@ def test_reembed_does_not_block_the_event_loop(file_url: str) -> None:
             await memory.scope("a").remember_many([f"note on the {word}" for word in WORDS])
             target = Waiting("new")
             moving = asyncio.create_task(memory.reembed(target))
-            assert await asyncio.to_thread(target.entered.wait, 10)
+            assert await asyncio.to_thread(target.entered.wait, 60)
             target.released.set()
             assert await moving == 10
 

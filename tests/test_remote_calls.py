@@ -27,6 +27,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def proxied(name: str, tmp_path: Path) -> Iterator[tuple[FaultyProxy, str]]:
     """Lend a proxy in front of a server, and the URL of an empty store behind it."""
     with empty_store(name, tmp_path) as url, proxy_for(url) as proxy:
+        mnemic.open(with_options(url, "timeout=60")).close()  # making tables may take longer than a test allows
         yield proxy, proxy.url(url)
 
 
@@ -51,7 +52,7 @@ def test_every_call_ends_within_the_deadline_when_the_server_stalls(
     proxied: tuple[FaultyProxy, str], name: str, requests: bool
 ) -> None:
     proxy, url = proxied
-    with mnemic.open(with_options(url, "timeout=1")) as memory:
+    with mnemic.open(with_options(url, "timeout=2")) as memory:
         chat = memory.scope("acme").session("s")
         chat.add("user", "before")
         for call in calls_of(memory):
@@ -81,7 +82,7 @@ def test_async_calls_of_postgresql_end_within_the_deadline_too(proxied: tuple[Fa
     proxy, url = proxied
 
     async def main() -> None:
-        async with mnemic.open_async(with_options(url, "timeout=1")) as memory:
+        async with mnemic.open_async(with_options(url, "timeout=2")) as memory:
             chat = memory.scope("acme").session("s")
             await chat.add("user", "before")
             for call in (lambda: chat.add("user", "during"), lambda: chat.messages()):
@@ -122,11 +123,11 @@ def test_close_breaks_off_what_other_threads_wait_for(proxied: tuple[FaultyProxy
     threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    assert proxy.stalled.wait(10)
+    assert proxy.stalled.wait(60)
     assert not ended
     memory.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert all(isinstance(error, ClosedError | StoreUnavailableError) for error in ended), ended
     with pytest.raises(ClosedError):

@@ -252,9 +252,9 @@ def test_processes_append_to_one_stream_and_one_is_killed() -> None:
         for _ in range(15):
             victim.stdout.readline()
         victim.send_signal(signal.SIGKILL)
-        told = 15 + len(victim.communicate(timeout=60)[0].splitlines())
+        told = 15 + len(victim.communicate(timeout=240)[0].splitlines())
         for writer in writers[1:]:
-            writer.communicate(timeout=60)
+            writer.communicate(timeout=240)
             assert writer.returncode == 0
 
         async def main() -> None:

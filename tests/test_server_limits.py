@@ -21,7 +21,7 @@ from mnemic.server.serving import Server, uvicorn_config
 from mnemic.server.settings import Settings
 
 HOST = "127.0.0.1"
-PATIENCE = 20
+PATIENCE = 100
 
 
 class Application:
@@ -384,7 +384,7 @@ async def test_a_client_that_does_not_read_is_closed(site: Site) -> None:
     ],
 )
 def test_a_bad_head_is_refused(sent: bytes, status: int) -> None:
-    @on_a_site(max_header_bytes=1024, header_seconds=0.1)
+    @on_a_site(max_header_bytes=1024, header_seconds=0.5 if status == 408 else 60)
     async def check(site: Site) -> None:
         client = await site.connect()
         await client.send(sent)

@@ -113,5 +113,5 @@ try:
 except mnemic.MissingExtraError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.stdout.strip() == "signing needs cryptography: pip install 'mnemic[encryption]'", done.stderr

@@ -64,10 +64,10 @@ def run_cells(python: Path, texts: list[str], folder: Path) -> None:
     client = manager.blocking_client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=240)
         for text in texts:
             shown: list[Any] = []
-            reply = client.execute_interactive(text, timeout=60, output_hook=shown.append)
+            reply = client.execute_interactive(text, timeout=240, output_hook=shown.append)
             assert reply["content"]["status"] == "ok", (text, shown[-1]["content"])
     finally:
         client.stop_channels()

@@ -111,7 +111,7 @@ def test_threads_share_commits_and_each_gets_its_own_result() -> None:
     def commit(writes: list[Write]) -> list[Result]:
         batches.append(len(writes))
         started.set()
-        assert released.wait(10)
+        assert released.wait(60)
         return results(writes)
 
     queue = CommitQueue(commit)
@@ -127,7 +127,7 @@ def test_threads_share_commits_and_each_gets_its_own_result() -> None:
     threads = [threading.Thread(target=run, args=(key,)) for key in keys]
     for thread in threads:
         thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     released.set()
     for thread in threads:
         thread.join()

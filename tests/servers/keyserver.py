@@ -73,19 +73,36 @@ def new_cluster(program: Path, *more: str, environment: dict[str, str] | None = 
 @contextmanager
 def own_prefix(url: str) -> Iterator[str]:
     """Provide a server's URL with a new prefix; its keys are deleted afterwards."""
-    package = needed("redis")
+    needed("redis")
     prefix = f"mnemic-trial-{uuid4().hex[:12]}"
     parts = urlsplit(url)
     query = "&".join(part for part in (parts.query, f"prefix={prefix}") if part)
     try:
         yield urlunsplit(parts._replace(query=query))
     finally:
-        plain = urlunsplit(parts._replace(scheme=parts.scheme.partition("+")[0]))
-        kind = package.RedisCluster if "cluster" in parts.scheme else package.Redis
-        with kind.from_url(plain) as client:
+        with connected(url) as client:
             for pattern in (f"{prefix}*", f"{{{prefix}*"):  # also as a hash tag, so that keys share a slot
                 for key in client.scan_iter(pattern, count=1000):
                     client.unlink(key)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Any]:
+    """Provide a client of a server or a cluster, whose connections are closed afterwards."""
+    import redis
+
+    parts = urlsplit(url)
+    plain = urlunsplit(parts._replace(scheme=parts.scheme.partition("+")[0]))
+    if "cluster" not in parts.scheme:
+        with redis.Redis.from_url(plain) as client:
+            yield client
+        return
+    with redis.RedisCluster.from_url(plain) as cluster:
+        try:
+            yield cluster
+        finally:
+            for node in cluster.get_nodes():  # the driver leaves the pools of a client from a URL open
+                node.redis_connection.connection_pool.disconnect()
 
 
 def _is_joined(node: KeyServer, size: int) -> bool:

@@ -42,10 +42,10 @@ def server() -> HttpServer:
 
 @contextmanager
 def empty_served_store(_folder: Path | None = None) -> Iterator[str]:
-    """Provide the URL of a new store, which is deleted afterwards; without the circuit breaker."""
+    """Provide the URL of a new store, which is deleted afterwards; without the circuit breaker, and with patience."""
     place = f"{server().address}/trial-{uuid4().hex[:12]}"
     try:
-        yield f"{place}/?breaker=0"
+        yield f"{place}/?breaker=0&timeout=60"
     finally:
         if server().process.pid is not None:
             request = urllib.request.Request(place, method="DELETE")

@@ -25,7 +25,7 @@ from mnemic.errors import MissingExtraError, StoreUnavailableError
 from . import cleanup
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that a server has to answer after its start."""
 _PORTS = range(15000, 32000)
 """Below the ephemeral ports, so that a stopped server finds its port free again."""
@@ -166,8 +166,9 @@ def new_folder(name: str) -> Path:
 
 def free_port(*offsets: int) -> int:
     """Return a port that is free now, along with those at the offsets from it."""
+    below = _PORTS[: len(_PORTS) - max(offsets, default=0)]
     while True:
-        port = random.choice(_PORTS)
+        port = random.choice(below)
         if all(_is_free(port + offset) for offset in (0, *offsets)):
             return port
 

@@ -81,7 +81,7 @@ class Harness:
         finally:
             self._ahead = before
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for a condition; raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while not condition():

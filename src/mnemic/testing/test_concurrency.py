@@ -68,7 +68,7 @@ def test_more_writers_than_one_transaction_takes(harness: Harness) -> None:
 
     async def all_at_once() -> None:
         writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(1100)]
-        await asyncio.wait_for(asyncio.gather(*map(harness.store.write, writes)), timeout=60)
+        await asyncio.wait_for(asyncio.gather(*map(harness.store.write, writes)), timeout=240)
 
     harness.run(all_at_once())
     stream = harness.stream()

@@ -100,7 +100,8 @@ def from_cursor(cursor: str) -> Position:
 def _passes(value: Any, test: Condition) -> bool:
     if test.op == "in":
         assert isinstance(test.value, tuple)
-        return any(_equal(value, choice) for choice in test.value)
+        # First as Python compares, which is fast, and takes True for 1.
+        return value in test.value and any(_equal(value, choice) for choice in test.value)
     if test.op == "eq":
         return _equal(value, test.value)
     if test.op == "ne":

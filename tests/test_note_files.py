@@ -169,6 +169,12 @@ def test_a_bad_command_says_what_is_missing() -> None:
             for path in ("/memories/a/b", "/memories/a/b/c"):
                 got = await answer(files, {"command": "create", "path": path, "file_text": "x"})
                 assert got == "error: The path /memories/a is not a directory"
+            at = {"command": "insert", "path": "/memories/a", "insert_line": "abc", "insert_text": "y"}
+            assert await answer(files, at) == "error: insert_line must be an integer: 'abc'"
+            replaced = {"command": "str_replace", "path": "/memories/a", "old_str": 5}
+            assert await answer(files, replaced) == "error: old_str must be a string, not int: 5"
+            viewed = {"command": "view", "path": "/memories/a", "view_range": 5}
+            assert await answer(files, viewed) == "error: view_range must be two line numbers: 5"
             moved = {"command": "rename", "old_path": "/memories/a", "new_path": "/memories/a/b"}
             assert await answer(files, moved) == "error: The path /memories/a is not a directory"
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
-AnyMemory: TypeAlias = Scope | AsyncScope | Memory | AsyncMemory | str | None
-"""Accepted as a memory: a scope, a memory, a URL, or None for one in this process."""
+AnyMemory: TypeAlias = Scope | AsyncScope | Memory | AsyncMemory | str
+"""Accepted as a memory: a scope, a memory, or a URL."""
 AnySession: TypeAlias = Session | AsyncSession | str
 """Accepted as a session: a session, or a name."""
 
@@ -38,14 +38,14 @@ class MemoryAccess:
     memory works on that memory's event loop; sync calls of other threads wait for it there.
     """
 
-    def __init__(self, memory: AnyMemory = None, name: str | None = None, options: OpenOptions | None = None) -> None:
+    def __init__(self, memory: AnyMemory = OWN, name: str | None = None, options: OpenOptions | None = None) -> None:
         """Take the scope `name` of a memory, without a name its root; or a scope itself.
 
         `options` are those of `mnemic.open`, for a memory that is given as a URL. Raises InvalidValueError for
         anything else.
         """
         self._options: OpenOptions = options or {}
-        if options and not (memory is None or isinstance(memory, str)):
+        if options and not isinstance(memory, str):
             raise InvalidValueError("options are for a memory that is given as a URL: this one is open already")
         self._url: str | None = None
         self._name = () if name is None else (name,)
@@ -55,14 +55,16 @@ class MemoryAccess:
         self._driver: Driver | None = None
         self._loop: AbstractEventLoop | None = None
         self._of: MemoryAccess | None = None
-        if memory is None or isinstance(memory, str):
-            self._url = OWN if memory is None else memory
+        if isinstance(memory, str):
+            self._url = memory
         elif isinstance(memory, Memory | AsyncMemory):
             self._use(memory.scope(*self._name))
         elif isinstance(memory, Scope | AsyncScope):
             self._use(memory)
         else:
-            raise InvalidValueError(f"a memory is given as a scope, a memory or a URL: {shown(memory)}")
+            raise InvalidValueError(
+                f"a memory is given as a scope, a memory or a URL, {OWN!r} for one in this process: {shown(memory)}"
+            )
 
     def __deepcopy__(self, memo: object) -> MemoryAccess:
         return self  # copies of an agent, a crew or a chat share its memory

@@ -71,7 +71,7 @@ def shown(page: str, folder: Path, *turns: tuple[str, str, str]) -> list[str]:
     script = folder / "script.py"
     script.write_text("\n".join([*code, RUNS[page], TURNS]))
     command = [sys.executable, str(script), json.dumps(turns)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=folder, check=False)
     assert run.returncode == 0, run.stderr
     return ["\n".join(told) for told in json.loads(run.stdout.splitlines()[-1])]
 

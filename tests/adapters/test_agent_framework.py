@@ -292,6 +292,18 @@ def test_an_agent_remembers_other_sessions(history: str, file_url: str) -> None:
     asyncio.run(main())
 
 
+def test_what_the_history_of_the_framework_has_is_not_recalled(file_url: str) -> None:
+    async def main() -> None:
+        with mnemic.open(file_url) as memory:
+            remembering = agent(MnemicContextProvider(memory.scope("alice")))
+            session = AgentSession(session_id="monday")
+            for told in (1, 3):
+                answer = await remembering.run("My cat is called Mia", session=session)
+                assert answer.text == f"{told} messages, Mia"
+
+    asyncio.run(main())
+
+
 def test_the_context_says_where_it_comes_from() -> None:
     async def main() -> None:
         with mnemic.open("memory://") as memory:

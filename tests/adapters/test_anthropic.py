@@ -123,6 +123,17 @@ def test_the_model_is_told_what_is_wrong(command: Any, said: str) -> None:
         tool.call(command)
 
 
+def test_numbers_that_the_model_writes_as_text_are_numbers() -> None:
+    commands = [
+        {"command": "create", "path": "/memories/a", "file_text": "one\nthree\n"},
+        {"command": "insert", "path": "/memories/a", "insert_line": "1", "insert_text": "two"},
+        {"command": "view", "path": "/memories/a", "view_range": ["2", 3.0]},
+    ]
+    with TemporaryDirectory() as folder:
+        theirs = list(answers(BetaLocalFilesystemMemoryTool(folder), commands))
+    assert list(answers(MnemicMemoryTool(), commands)) == list(answers(MnemicAsyncMemoryTool(), commands)) == theirs
+
+
 def test_it_takes_the_objects_of_the_sdk() -> None:
     tool = MnemicMemoryTool(cache_control={"type": "ephemeral"})
     assert tool.to_dict() == {"type": "memory_20250818", "name": "memory", "cache_control": {"type": "ephemeral"}}

@@ -153,6 +153,12 @@ def test_a_memory_is_used_from_threads_and_event_loops(file_url: str) -> None:
             assert asyncio.run(MemoryAccess(given).call(_say)) > 3
 
 
+@pytest.mark.parametrize("memory", [None, 3, b"memory://"])
+def test_what_is_no_memory_is_refused(memory: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match=r"a URL, 'memory://' for one in this process: "):
+        MemoryAccess(memory)
+
+
 def test_an_async_memory_is_used_on_its_own_loop(file_url: str) -> None:
     async def blocked(access: MemoryAccess) -> int:
         return access.call_sync(_say)

@@ -575,7 +575,7 @@ def test_two_processes_and_many_tasks_lose_nothing(file_url: str) -> None:
             for n, one in enumerate(copies)
         ]
         await asyncio.gather(*adding)
-        assert [writer.wait(60) for writer in writers] == [0, 0]
+        assert [writer.wait(240) for writer in writers] == [0, 0]
         read = await service.get_session(**place)
         assert read is not None
         texts = [event.content.parts[0].text for event in read.events if event.content and event.content.parts]
@@ -588,6 +588,22 @@ def test_two_processes_and_many_tasks_lose_nothing(file_url: str) -> None:
         )
 
     with_sessions(file_url, main)
+
+
+def test_temporary_state_is_any_object() -> None:
+    async def main(service: MnemicSessionService) -> None:
+        client = object()
+        place: Any = {"app_name": "app", "user_id": "alice", "session_id": "s"}
+        session = await service.create_session(**place, state={"temp:client": client})
+        event = said("hello", actions=EventActions(state_delta={"temp:client": client, "k": 1}))
+        for _ in range(2):
+            await service.append_event(session, event)
+        assert session.state == {"temp:client": client, "k": 1}
+        read = await service.get_session(**place)
+        assert read is not None
+        assert (read.events, read.state) == ([event], {"k": 1})
+
+    with_sessions("memory://", main)
 
 
 def test_a_session_is_created_once(file_url: str) -> None:
@@ -606,15 +622,26 @@ def test_bad_input_is_named() -> None:
             await service.create_session(app_name="app", user_id=None)  # type: ignore[arg-type]
         with pytest.raises(mnemic.InvalidValueError, match="session_id has 201"):
             await service.create_session(**place, session_id="x" * 201)
-        with pytest.raises(ValueError, match="serialize"):
+        with pytest.raises(mnemic.InvalidValueError, match=r"state\.f cannot be kept as JSON: Unable to serialize"):
             await service.create_session(**place, state={"f": print})
-        with pytest.raises(mnemic.InvalidValueError, match="must be finite"):
-            await service.create_session(**place, state={"f": float("nan")})
+        circle: list[Any] = []
+        circle.append(circle)
+        with pytest.raises(mnemic.InvalidValueError, match=r"state\.user:c cannot be kept as JSON: Circular"):
+            await service.create_session(**place, state={"user:c": circle})
+        with pytest.raises(mnemic.InvalidValueError, match=r"state\.app:f\[0\] must be finite"):
+            await service.create_session(**place, state={"k": 1, "user:k": 1, "app:f": [float("nan")]})
+        assert (await service.list_sessions(**place)).sessions == []
+        assert await service.get_user_state(**place) == {}
         session = await service.create_session(**place)
         await service.append_event(session, said("one", id="e"))
         with pytest.raises(mnemic.ConflictError):
             await service.append_event(session, said("two", id="e"))
+        with pytest.raises(mnemic.InvalidValueError, match=r"state\.k must be finite"):
+            await service.append_event(
+                session, said("three", actions=EventActions(state_delta={"user:k": 1, "k": float("inf")}))
+            )
         assert len(session.events) == 1
+        assert await service.get_user_state(**place) == {}
 
     with_sessions("memory://", main)
     with pytest.raises(mnemic.InvalidValueError, match="scope, a memory or a URL"):

@@ -485,6 +485,9 @@ def test_user_and_session_come_from_the_context(file_url: str) -> None:
         agent(user=None).invoke(hello)
     with pytest.raises(InvalidValueError, match="the user of the run is ''"):
         agent().invoke(hello, context=Context("", "s"))
+    for wrong in (lambda runtime: 7, lambda runtime: ("acme", None), lambda runtime: None):
+        with pytest.raises(InvalidValueError, match=r"the user of the run is .*, which is no id"):
+            agent(user=wrong).invoke(hello, context=Context("u", "s"))
     with pytest.raises(InvalidValueError, match="a session has one name, not 2"):
         agent(session=("a", "b")).invoke(hello, context=Context("u", "s"))
     with pytest.raises(InvalidValueError, match="a memory is given as a scope"):
@@ -514,7 +517,7 @@ agent.invoke({"messages": [("human", text)]}, {"configurable": {"user_id": "alic
 
 def test_processes_share_a_session(file_url: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RUN, file_url, "I am allergic to peanuts"]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=240)
     model = scripted("Peanuts.")
     ask(create_agent(model, middleware=[MnemicMiddleware(file_url, history_tokens=500)]), "what was it?")
     assert said(model.asked[0]) == ["I am allergic to peanuts", "noted", "what was it?"]

@@ -57,7 +57,7 @@ saver.close()
 def test_a_graph_that_waits_for_a_person_is_resumed_in_another_process(file_url: str) -> None:
     def run(step: str) -> str:
         command = [sys.executable, "-c", INTERRUPTED, file_url, step]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.strip()
 
     assert run("start") == "{'ship?': 'two teapots'}"
     assert run("resume") == "('ask',) {'order': 'two teapots', 'approved': True} ()"
@@ -244,7 +244,7 @@ def test_a_node_gets_the_store_of_its_graph(file_url: str) -> None:
 def test_the_example_asks_before_it_books() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "MNEMIC_MODEL"}
     command = [sys.executable, str(Path(__file__).parents[2] / "examples" / "langgraph_agent.py")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240, env=environment)
     assert "agent  Book the train to Naples?" in run.stdout
     assert "agent  Booked: the train to Naples." in run.stdout
     assert "memory 'Gets seasick on ferries' in users/alice" in run.stdout

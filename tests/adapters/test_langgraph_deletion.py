@@ -46,6 +46,15 @@ def test_channels_that_no_checkpoint_needs_are_deleted(file_url: str) -> None:
         assert saver.get_tuple(config()) is None
 
 
+def test_a_single_id_is_refused_where_several_are_expected(saver: MnemicSaver) -> None:
+    put_one(saver, "1")
+    with pytest.raises(mnemic.InvalidValueError, match="thread_ids must be a list, not str: 't/1'"):
+        saver.prune("t/1", strategy="delete")
+    with pytest.raises(mnemic.InvalidValueError, match="run_ids must be a list, not str: '1'"):
+        saver.delete_for_runs("1")
+    assert saver.get_tuple(config()) is not None
+
+
 def test_writes_that_are_there_before_their_checkpoint_stay(saver: MnemicSaver) -> None:
     """A graph may store both at once; whoever deletes others meanwhile does not know to which run the writes belong."""
     deletions: tuple[Callable[[], None], ...] = (lambda: saver.delete_for_runs(["run 1"]), lambda: saver.prune(["t/1"]))

@@ -351,7 +351,7 @@ def test_two_processes_share_items_and_lose_none(file_url: str) -> None:
     store = MnemicStore(file_url)
     assert store.search(()) == []
     both = [subprocess.Popen([sys.executable, "-c", script, file_url, name]) for name in ("one", "two")]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(240) for process in both] == [0, 0]
     found = store.search(("shared",), limit=100)
     store.close()
     assert sorted((item.value["by"], item.value["n"]) for item in found) == [
@@ -370,6 +370,10 @@ def test_bad_input_is_named() -> None:
     store.put(("a",), "k", {"n": 1})
     with pytest.raises(ValueError, match=r"\$eq, \$ne, \$gt.*'\$in'"):
         store.search(("a",), filter={"n": {"$in": [1]}})
+    with pytest.raises(mnemic.InvalidValueError, match="no dims and no embed to configure: give fields="):
+        MnemicStore(index={"dims": 3, "embed": "openai:text-embedding-3-small"})  # type: ignore[arg-type]
+    with pytest.raises(mnemic.InvalidValueError, match=r"a dict such as \{'default_ttl': 60\}, in minutes: 5"):
+        MnemicStore(ttl=5)  # type: ignore[arg-type]
     with pytest.raises(mnemic.InvalidValueError, match="fields are names"):
         MnemicStore(fields={"text": 1})  # type: ignore[arg-type]
     with pytest.raises(InvalidNamespaceError):

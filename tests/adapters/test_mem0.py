@@ -472,6 +472,47 @@ def test_the_store_of_a_configuration(tmp_path: Path, caplog: pytest.LogCaptureF
         Memory.from_config("sqlite:///a.db")  # type: ignore[arg-type]
 
 
+def test_a_configured_store_has_a_url_and_the_options_of_open(tmp_path: Path) -> None:
+    def configured(**config: Any) -> Memory:
+        return Memory.from_config({"vector_store": {"provider": "mnemic", "config": config}})
+
+    url = f"sqlite:///{tmp_path}/a.db"
+    with configured(url=url, collection_name="a/b", redact=True) as memory:
+        memory.add("write to alice@example.com", user_id="alice", infer=False)
+    with mnemic.open(url) as store:
+        (hit,) = store.scope("a%2Fb", "alice").recall("write")
+        assert "example.com" not in hit.text
+    for wrong in ({}, {"path": "a.db"}):
+        with pytest.raises(ValueError, match="needs a url"):
+            configured(**wrong)
+    with pytest.raises(ValueError, match=r"not \['encryption'\]"):
+        configured(url=url, encryption="key")
+
+
+def test_a_list_in_the_metadata_matches_by_one_of_its_values(ours: Memory) -> None:
+    for text, tags in {"green tea": ["drink", "hot"], "black tea": ["drink"], "iced tea": "hot"}.items():
+        ours.add(text, user_id="alice", metadata={"tags": tags}, infer=False)
+    for tests, expected in (
+        ({"tags": "hot"}, {"green tea", "iced tea"}),
+        ({"tags": {"in": ["drink"]}}, {"green tea", "black tea"}),
+        ({"OR": [{"tags": "hot"}]}, {"green tea", "iced tea"}),
+        ({"NOT": [{"tags": "hot"}]}, {"black tea"}),
+    ):
+        found = ours.get_all(filters={**ALICE, **tests})["results"]
+        assert {one["memory"] for one in found} == expected
+        found = ours.search("tea", filters={**ALICE, **tests}, threshold=0)["results"]
+        assert {one["memory"] for one in found} == expected
+
+
+def test_an_error_names_the_argument(ours: Memory) -> None:
+    with pytest.raises(ValueError, match=r"metadata\.created_at is not a time: 'soon'"):
+        ours.add("tea", user_id="alice", metadata={"created_at": "soon"}, infer=False)
+    with pytest.raises(ValueError, match="timestamp is not a time: 'soon'"):
+        ours.add("tea", user_id="alice", timestamp="soon", infer=False)
+    with pytest.raises(ValueError, match=r"filters must be a dict such as \{'user_id': 'alice'\}: 'alice'"):
+        ours.get_all(filters="alice")  # type: ignore[arg-type]
+
+
 SCRIPT = """
 import sys
 from mnemic.adapters.mem0 import Memory
@@ -488,7 +529,7 @@ def test_processes_and_threads_share_a_store_and_lose_nothing(tmp_path: Path, fi
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     processes = [subprocess.Popen([sys.executable, script, url, str(n)], stdout=subprocess.PIPE) for n in range(2)]
-    assert [(process.communicate(timeout=60), process.returncode)[1] for process in processes] == [0, 0]
+    assert [(process.communicate(timeout=240), process.returncode)[1] for process in processes] == [0, 0]
     with Memory(memory=url) as memory, ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: memory.add(f"coffee {n}", user_id="alice", infer=False), range(10)))
         assert len(memory.get_all(filters=ALICE, top_k=1000)["results"]) == 30

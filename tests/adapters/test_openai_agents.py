@@ -364,7 +364,9 @@ def test_a_run_sees_what_fits_a_budget(file_url: str) -> None:
     items = run(session.get_items())
     assert 3 < len(items) < 8
     assert items == [*long[-len(items) + 3 :], *turn]
-    assert len(run(session.get_items(23))) == 23
+    assert run(session.get_items(23)) == items  # within the limit and within the budget
+    assert run(session.get_items(2)) == turn[-2:]
+    assert run(session.get_items(0)) == []
     run(session.add_items([{"role": "user", "content": "long " * 100}, *turn]))
     assert len(run(session.get_items())) == 4  # the last turn, although it does not fit
     assert run(MnemicSession("empty", file_url, max_tokens=60).get_items()) == []
@@ -402,8 +404,12 @@ def test_bad_input_is_told(file_url: str) -> None:
     assert run(MnemicSession("s", file_url).get_items()) == []
     with pytest.raises(mnemic.InvalidValueError, match="session_id"):
         MnemicSession(cast("Any", None), file_url)
-    with pytest.raises(mnemic.InvalidValueError, match="user"):
-        run(MnemicSession("s", file_url, user=cast("Any", 1)).get_items())
+    for user in (1, "", (), ("acme", ""), ("acme", None)):
+        with pytest.raises(mnemic.InvalidValueError, match="user must be an id, or ids from the tenant down"):
+            MnemicSession("s", file_url, user=cast("Any", user))
+        of_run = MnemicSession("s", file_url, user=cast("Any", lambda context: context))
+        with pytest.raises(mnemic.InvalidValueError, match="user"):
+            run(of_run.get_items(wrapper=RunContextWrapper(user)))
     with pytest.raises(mnemic.MnemicError):
         run(MnemicSession("s", "no-such-scheme://").get_items())
 

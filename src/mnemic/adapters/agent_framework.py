@@ -10,7 +10,7 @@ from ..errors import BudgetError, InvalidValueError
 from ..features.hits import Hit
 from ..formats import parts_of
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import ROLES
 from ..messages import Message as StoredMessage
 from ..scope import AsyncScope
@@ -40,7 +40,7 @@ class MnemicHistoryProvider(HistoryProvider):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         source_id: str = "mnemic_history",
         max_tokens: int | None = None,
@@ -93,7 +93,7 @@ class MnemicContextProvider(ContextProvider):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         source_id: str = "mnemic_context",
         k: int = 5,
@@ -117,7 +117,7 @@ class MnemicContextProvider(ContextProvider):
         query = "\n".join(message.text for message in context.input_messages if message.role == "user")
         if not query.strip():
             return
-        known = {message.text for message in context.get_messages(include_input=True)}
+        known = {message.text for message in [*context.get_messages(include_input=True), *_in_state(session)]}
         hits = await self._memory.call(
             lambda scope: scope.recall(query, self._k + len(known), kinds=self._kinds, min_score=self._min_score)
         )
@@ -138,6 +138,13 @@ class MnemicContextProvider(ContextProvider):
     async def close(self) -> None:
         """Close the memory, if it was given as a URL."""
         await self._memory.close()
+
+
+def _in_state(session: AgentSession) -> list[Message]:
+    """Return the messages in the state of a session, which the framework's own history provider may load later."""
+    kept = [state.get("messages") for state in session.state.values() if isinstance(state, dict)]
+    found = [message for messages in kept if isinstance(messages, list) for message in messages]
+    return [message for message in found if isinstance(message, Message)]
 
 
 def _name(session_id: str | None) -> str:

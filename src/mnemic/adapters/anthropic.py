@@ -9,7 +9,7 @@ from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.note_files import AsyncNoteFiles
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..scope import AsyncScope
 from .foreign import require
 
@@ -34,7 +34,7 @@ class MnemicMemoryTool(BetaAbstractMemoryTool):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         cache_control: BetaCacheControlEphemeralParam | None = None,
         **options: Unpack[OpenOptions],
@@ -50,7 +50,7 @@ class MnemicMemoryTool(BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     def call(self, input: object) -> str:
-        return self.execute(input)
+        return str(super().call(input))
 
     def clear_all_memory(self) -> str:
         """Delete all files."""
@@ -66,7 +66,7 @@ class MnemicAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         cache_control: BetaCacheControlEphemeralParam | None = None,
         **options: Unpack[OpenOptions],
@@ -82,7 +82,7 @@ class MnemicAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     async def call(self, input: object) -> str:
-        return await self.execute(input)
+        return str(await super().call(input))
 
     async def clear_all_memory(self) -> str:
         """Delete all files."""
@@ -94,9 +94,9 @@ class MnemicAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
 
 def _command(command: Any) -> Callable[[AsyncScope], Coroutine[Any, Any, str]]:
-    given = command if isinstance(command, Mapping) else getattr(command, "to_dict", dict)()
-    if not given:
-        raise ToolError(f"a command is an object with its name as 'command': {shown(command)}")
+    given = command.to_dict(warnings=False) if hasattr(command, "to_dict") else command
+    if not isinstance(given, Mapping) or not given:
+        raise ToolError(f"a command is an object with its name as 'command': {shown(given)}")
 
     async def run(scope: AsyncScope) -> str:
         try:

@@ -16,7 +16,7 @@ from ..features.listing import SessionInfo
 from ..features.sessions import AsyncSession
 from ..formats import from_anthropic
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message
 from ..records import parse_time
 from ..scope import AsyncScope
@@ -50,7 +50,7 @@ class MnemicSessionStore(SessionStore):
     A project is a scope of it, and a transcript a session of that scope; transcripts of subagents are sessions below.
     """
 
-    def __init__(self, memory: AnyMemory = None, **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, memory: AnyMemory = OWN, **options: Unpack[OpenOptions]) -> None:
         """Raise InvalidValueError for an invalid memory."""
         self._memory = MemoryAccess(memory, options=options)
 

@@ -23,7 +23,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..features.hits import Hit, best_passing
 from ..features.memory_items import MemoryItem, to_item
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
+from ..memory_access import OWN, AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
 from ..records import MEMORY, Ref, ScopePath
 from ..scope import AsyncScope
 from ..store.protocol import scan_all
@@ -51,7 +51,7 @@ class MnemicMemory(Memory):
     one they are stored as they are.
     """
 
-    def __init__(self, memory: AnyMemory = None, **given: Any) -> None:
+    def __init__(self, memory: AnyMemory = OWN, **given: Any) -> None:
         """Take a scope, a memory or a URL, fields of CrewAI's `Memory`, and options of `mnemic.open` for a URL."""
         options: Any = {name: given.pop(name) for name in OpenOptions.__annotations__ if name in given}
         if unknown := given.keys() - (Memory.model_fields.keys() - {"storage"}):
@@ -133,7 +133,7 @@ class MnemicMemory(Memory):
 class MnemicStorage(ClosesMemory):
     """Records of CrewAI as memories: a storage back-end that also searches by text."""
 
-    def __init__(self, memory: AnyMemory = None, options: OpenOptions | None = None) -> None:
+    def __init__(self, memory: AnyMemory = OWN, options: OpenOptions | None = None) -> None:
         self._memory = MemoryAccess(memory, options=options)
 
     async def _add(self, root: AsyncScope, records: Sequence[MemoryRecord]) -> list[MemoryRecord]:

@@ -30,7 +30,7 @@ from ..checks import shown, to_segment
 from ..errors import InvalidValueError
 from ..formats import to_anthropic
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..message_list import MessageList
 from ..messages import Message, Role, texts_in
 from ..store.registry import sqlite_url
@@ -51,7 +51,7 @@ class MnemicMemory(BaseMemory):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         session: str = "main",
         *,
         scope: str | None = None,

@@ -7,13 +7,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from ..checks import from_segment, new_id, shown, to_segment
+from ..checks import check_json, from_segment, new_id, shown, to_segment
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.hits import Hit
 from ..features.memory_items import MemoryItem
 from ..features.state import StateItem
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message
 from ..scope import AsyncScope
 from .foreign import blocks_of, form_json, keep, message_of, original, printable_name, require, take_original
@@ -45,7 +45,7 @@ _EVENTS: TypeAdapter[list[Event]] = TypeAdapter(list[Event])
 class MnemicSessionService(BaseSessionService):
     """ADK's sessions: those of a user are sessions of the scope `app/user`."""
 
-    def __init__(self, memory: AnyMemory = None, **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, memory: AnyMemory = OWN, **options: Unpack[OpenOptions]) -> None:
         """Use a memory, a scope or a URL, which is opened with `options` on first use."""
         self._memory = MemoryAccess(memory, options=options)
 
@@ -54,7 +54,7 @@ class MnemicSessionService(BaseSessionService):
     ) -> Session:
         """Create a session; raises AlreadyExistsError if there is one with this id."""
         id = (session_id or "").strip() or new_id()
-        delta = to_jsonable_python(state or {})
+        delta = _json_state(state or {})
         return await self._memory.call(lambda scope: _Stored(scope, app_name, user_id, id).create(delta))
 
     async def get_session(
@@ -83,7 +83,7 @@ class MnemicSessionService(BaseSessionService):
         """
         if event.partial:
             return event
-        message, delta = _to_message(event), to_jsonable_python(event.actions.state_delta)
+        message, delta = _to_message(event), _json_state(event.actions.state_delta)
         known = any(one.id == event.id and one == event for one in session.events[-REPEATED:])
         if await self._memory.call(
             lambda scope: _Stored(scope, session.app_name, session.user_id, session.id).append(message, delta, known)
@@ -102,7 +102,7 @@ class MnemicMemoryService(BaseMemoryService):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         k: int = 10,
         min_score: float | None = 0.1,
@@ -245,9 +245,25 @@ class _Stored:
         return Session(**self._ids, state=state, last_update_time=time.timestamp() if time else 0.0)
 
 
+def _lasting(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if not key.startswith(State.TEMP_PREFIX)}
+
+
+def _json_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state that is stored, as JSON; raises InvalidValueError, with its key, for a value that has none."""
+    found: dict[str, Any] = {}
+    for key, value in _lasting(state).items():
+        try:
+            form = to_jsonable_python(value)
+        except ValueError as error:
+            raise InvalidValueError(f"state.{key} cannot be kept as JSON: {error}") from None
+        found[key] = check_json(form, f"state.{key}")[0]
+    return found
+
+
 def _by_prefix(delta: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return changes of state without their prefixes, by prefix: app, user, temporary, and none for the session."""
-    found: dict[str, dict[str, Any]] = {State.APP_PREFIX: {}, State.USER_PREFIX: {}, State.TEMP_PREFIX: {}, "": {}}
+    """Return changes of state without their prefixes, by prefix: app, user, and none for the session."""
+    found: dict[str, dict[str, Any]] = {State.APP_PREFIX: {}, State.USER_PREFIX: {}, "": {}}
     for key, value in delta.items():
         prefix = next(prefix for prefix in found if key.startswith(prefix))
         found[prefix][key.removeprefix(prefix)] = value
@@ -287,9 +303,10 @@ def _time(timestamp: float) -> datetime:
 
 def _to_message(event: Event) -> Message:
     """Return an event as a message, without its temporary state."""
+    delta = event.actions.state_delta
+    if len(kept := _lasting(delta)) < len(delta):
+        event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
     form = event.model_dump(mode="json", exclude_defaults=True)
-    if delta := form.get("actions", {}).get("state_delta"):
-        form["actions"]["state_delta"] = {key: delta[key] for key in delta if not key.startswith(State.TEMP_PREFIX)}
     parts = (form.get("content") or {}).get("parts") or []
     calls, answers = ([part[name] for part in parts if name in part] for name in ("function_call", "function_response"))
     message = message_of(

@@ -71,7 +71,7 @@ class MnemicMemoryProvider(MemoryProvider):  # type: ignore[misc]  # it has no t
     session of that scope.
     """
 
-    def __init__(self, memory: AnyMemory = None, user: str | None = None) -> None:
+    def __init__(self, memory: AnyMemory | None = None, user: str | None = None) -> None:
         """Take a scope, a memory or a URL, and the id of the user, instead of those of the configuration."""
         self._given, self._given_user = memory, user
         self._access: MemoryAccess | None = None

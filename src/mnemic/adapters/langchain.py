@@ -12,7 +12,7 @@ from ..checks import check_name, new_id
 from ..errors import EmbedderError, InvalidValueError
 from ..features.hits import Hit
 from ..formats import to_openai
-from ..memory_access import MemoryAccess
+from ..memory_access import OWN, MemoryAccess
 from ..messages import ROLES, Message, Role, ToolCall
 from ..models.embedder import AUTO, Embedder, embedder_by_id, find_embedder
 from ..scope import AsyncScope
@@ -42,7 +42,7 @@ class MnemicRetriever(BaseRetriever):
     `search_kwargs` are those of `recall`, such as `kinds`, `metadata` and `min_score`; `invoke` takes them, too.
     """
 
-    memory: Any = None
+    memory: Any = OWN
     k: int = 5
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     options: dict[str, Any] = Field(default_factory=dict)

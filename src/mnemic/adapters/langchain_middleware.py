@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypeAlias, Unpack
 
-from ..checks import check_several, shown, to_segment
+from ..checks import shown, to_segment
 from ..errors import InvalidValueError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..records import MESSAGE, Ref
 from ..scope import AsyncScope
 from .foreign import require
@@ -76,7 +76,7 @@ class MnemicMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         user: Named = user_of,
         session: Named = session_of,
@@ -213,7 +213,7 @@ def _ids(named: Named, runtime: Runtime[Any], what: str) -> list[str]:
     found = named(runtime) if callable(named) else named
     if found is None and not callable(named):
         return []
-    ids = [found] if isinstance(found, str) else check_several(found or (), what)
-    if not ids or not all(ids):
-        raise InvalidValueError(f"the {what} of the run is {shown(found)}")
+    ids = [found] if isinstance(found, str) else found
+    if not isinstance(ids, Sequence) or not ids or not all(isinstance(id, str) and id for id in ids):
+        raise InvalidValueError(f"the {what} of the run is {shown(found)}, which is no id, nor a sequence of ids")
     return [to_segment(id, what) for id in ids]

@@ -27,11 +27,11 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from ..checks import JSON, MAX_SIZE, check_choice, from_segment, shown, to_segment
+from ..checks import JSON, MAX_SIZE, check_choice, check_several, from_segment, shown, to_segment
 from ..errors import InvalidValueError
 from ..features.state import AsyncState
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
+from ..memory_access import OWN, AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
 from ..scope import AsyncScope
 from ..store.retry import retry_conflicts
 
@@ -64,7 +64,7 @@ class MnemicSaver(ClosesMemory, BaseCheckpointSaver[str]):
     """
 
     def __init__(
-        self, memory: AnyMemory = None, *, serde: SerializerProtocol | None = None, **options: Unpack[OpenOptions]
+        self, memory: AnyMemory = OWN, *, serde: SerializerProtocol | None = None, **options: Unpack[OpenOptions]
     ) -> None:
         """Keep threads below a scope, or in a memory, given as such or as a URL that is opened on first use.
 
@@ -225,7 +225,7 @@ class MnemicSaver(ClosesMemory, BaseCheckpointSaver[str]):
         Those from which a delta channel of the newest is made, back to its last snapshot, are kept too.
         """
         check_choice(strategy, "strategy", ("keep_latest", "delete"))
-        for thread in thread_ids:
+        for thread in check_several(thread_ids, "thread_ids"):
             if strategy == "delete":
                 await self._delete_thread(scope, thread)
             else:
@@ -233,7 +233,7 @@ class MnemicSaver(ClosesMemory, BaseCheckpointSaver[str]):
 
     async def _delete_for_runs(self, scope: AsyncScope, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs, in all threads, with their writes."""
-        runs = set(run_ids)
+        runs = set(check_several(run_ids, "run_ids"))
         for thread in await _threads(scope):
             if any(row["run"] in runs for row in (await _rows(_state(scope, thread))).values()):
                 await self._delete(

@@ -30,7 +30,7 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.hits import best_passing
 from ..features.memory_items import MemoryItem, to_item
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
+from ..memory_access import OWN, AnyMemory, ClosesMemory, MemoryAccess, sync_and_async
 from ..records import MEMORY, Ref, ScopePath
 from ..scope import AsyncScope
 from ..store.matching import conditions
@@ -60,7 +60,7 @@ class MnemicStore(ClosesMemory, BaseStore):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         fields: Sequence[str] | None = None,
         ttl: TTLConfig | None = None,
@@ -70,6 +70,10 @@ class MnemicStore(ClosesMemory, BaseStore):
 
         `fields` are the paths within a value that are indexed, by default all; `options` are those of `mnemic.open`.
         """
+        if isinstance(index := options.get("index"), Mapping):
+            raise InvalidValueError(f"there are no dims and no embed to configure: give fields=…, not {shown(index)}")
+        if ttl is not None and not isinstance(ttl, Mapping):
+            raise InvalidValueError(f"ttl is a dict such as {{'default_ttl': 60}}, in minutes: {shown(ttl)}")
         self._memory = MemoryAccess(memory, options=options)
         self._fields = check_names(fields, "fields") if fields else None
         self.ttl_config = ttl

@@ -9,7 +9,7 @@ from ..checks import check_count, shown, to_segment
 from ..errors import BudgetError, InvalidValueError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message, Role
 from ..scope import AsyncScope
 from .foreign import blocks_of, keep, message_of, original, require
@@ -43,12 +43,12 @@ class MnemicMemory(BaseMemory):
     session_id: str = "main"
     token_limit: int = Field(default=30_000, ge=1, description="How many tokens `get` returns at most.")
     recall: int = Field(default=0, ge=0, description="How many texts of the scope `get` recalls for the input.")
-    url: str | None = Field(default=None, description="The URL of the memory, if it was given so without a password.")
+    url: str | None = Field(default=None, description="The URL of the memory, if that is all it needs to be opened.")
     _memory: MemoryAccess = PrivateAttr()
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory | None = None,
         session_id: str = "main",
         *,
         token_limit: int = 30_000,
@@ -57,9 +57,14 @@ class MnemicMemory(BaseMemory):
         **options: Unpack[OpenOptions],
     ) -> None:
         """Use a session of a scope, such as that of a user, of a memory, or of a URL, opened with `options`."""
-        given = url if memory is None else memory
-        shareable = given if isinstance(given, str) and "@" not in given else None
-        fields = {"session_id": session_id, "token_limit": token_limit, "recall": recall, "url": shareable}
+        given = url or OWN if memory is None else memory
+        restorable = isinstance(given, str) and given != OWN and "@" not in given and not options
+        fields = {
+            "session_id": session_id,
+            "token_limit": token_limit,
+            "recall": recall,
+            "url": given if restorable else None,
+        }
         super().__init__(**fields)
         to_segment(session_id, "session_id")
         self._memory = MemoryAccess(given, options=options)
@@ -76,12 +81,19 @@ class MnemicMemory(BaseMemory):
             found.set(chat_history)
         return found
 
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the form for `from_dict`; raises InvalidValueError unless the URL is all that the memory needs."""
+        _check_url(self.url)
+        return super().to_dict(**kwargs)
+
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> MnemicMemory:
-        """Restore a memory that was given as a URL; raises InvalidValueError for another one."""
-        if not isinstance(data.get("url"), str):
-            raise InvalidValueError("a memory that was not given as a URL without a password must be passed again")
+        _check_url(data.get("url"))
         return super().from_dict(data, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        _check_url(self.url)
+        return super().__getstate__()
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         return self._memory.call_sync(lambda scope: self._get(scope, input, **kwargs))
@@ -172,10 +184,23 @@ class MnemicMemoryBlock(BaseMemoryBlock[str]):
     min_score: float | None = 0.1
     _memory: MemoryAccess = PrivateAttr()
 
-    def __init__(self, memory: AnyMemory = None, **fields: Any) -> None:
-        """Use a scope, such as that of a user, a memory or a URL; other arguments are the fields of the block."""
+    def __init__(
+        self,
+        memory: AnyMemory = OWN,
+        *,
+        name: str = "memory",
+        description: str | None = None,
+        priority: int = 0,
+        accept_short_term_memory: bool = True,
+        k: int = 5,
+        min_score: float | None = 0.1,
+        **options: Unpack[OpenOptions],
+    ) -> None:
+        """Use a scope, such as that of a user, a memory, or a URL, which is opened with `options` on first use."""
+        fields: dict[str, Any] = {"name": name, "description": description, "priority": priority}
+        fields |= {"accept_short_term_memory": accept_short_term_memory, "k": k, "min_score": min_score}
         super().__init__(**fields)
-        self._memory = MemoryAccess(memory)
+        self._memory = MemoryAccess(memory, options=options)
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         users = [message.content for message in messages or [] if message.role == MessageRole.USER and message.content]
@@ -200,6 +225,13 @@ class MnemicMemoryBlock(BaseMemoryBlock[str]):
     async def aclose(self) -> None:
         """Close the memory, if it was given as a URL."""
         await self._memory.close()
+
+
+def _check_url(url: object) -> None:
+    if not isinstance(url, str):
+        raise InvalidValueError(
+            "only a memory given as a URL, without a password and options, can be restored: pass this one again"
+        )
 
 
 async def _replace(session: AsyncSession, after: list[Message]) -> None:

@@ -22,7 +22,7 @@ from marsys.agents.memory_strategies import MemoryState
 from ..checks import shown, to_segment
 from ..errors import InvalidValueError
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..message_list import MessageList
 from ..messages import ROLES, AgentCall, Message, ToolCall
 from ..sync import Session
@@ -50,7 +50,7 @@ class _InSession:
     _session_name: str
 
     def _open(
-        self, memory: AnyMemory = None, session: str = "main", scope: str | None = None, **options: Unpack[OpenOptions]
+        self, memory: AnyMemory = OWN, session: str = "main", scope: str | None = None, **options: Unpack[OpenOptions]
     ) -> None:
         self._memory = MemoryAccess(memory, None if scope is None else to_segment(scope, "scope"), options)
         self._session_name = to_segment(session, "session")
@@ -187,7 +187,7 @@ class MemoryManager(theirs.MemoryManager):
 
 def use_memory(
     agent: Any,
-    memory: AnyMemory = None,
+    memory: AnyMemory = OWN,
     session: str | None = None,
     *,
     scope: str | None = None,

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from typing_extensions import Unpack
 
 from ..agents.model_requests import EXTRACT, Asked, ExtractedFacts, ask_for, asked, numbered
-from ..checks import shown
+from ..checks import shown, to_segment
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Inline
 from ..mem0 import memories as operations
@@ -23,7 +23,7 @@ from ..messages import Message
 from ..records import ScopePath
 from ..transfer.items import time_of
 from ..transfer.mem0 import expiry_of
-from .mem0_config import ask_model, chat_model, configured_model, default_url, mem0_error, value_of
+from .mem0_config import ask_model, chat_model, configured_model, default_url, mem0_error, store_of, value_of
 
 log: logging.Logger = logging.getLogger("mnemic.adapters.mem0")
 
@@ -45,7 +45,7 @@ class _Opened(ClosesMemory):
     """The memory of a configuration, and its model."""
 
     def __init__(
-        self, config: Any = None, *, memory: AnyMemory = None, model: Any = None, **options: Unpack[OpenOptions]
+        self, config: Any = None, *, memory: AnyMemory | None = None, model: Any = None, **options: Unpack[OpenOptions]
     ) -> None:
         """Take mem0's configuration, as MemoryConfig or dict, or instead of it a memory and a model for `infer`.
 
@@ -57,12 +57,13 @@ class _Opened(ClosesMemory):
         store = value_of(config, "vector_store")
         collection = value_of(store, "config", "collection_name")
         if memory is None and value_of(store, "provider") == "mnemic":
-            memory = value_of(store, "config", "url")
+            memory, options = store_of(value_of(store, "config"), options)
         elif memory is None:
             if isinstance(config, Mapping) and (ignored := {"vector_store", "embedder", "graph_store"} & config.keys()):
                 log.warning("%s of the configuration are not used: Mnemic stores and searches", ", ".join(ignored))
             memory = default_url(config)
-        self._memory = MemoryAccess(memory, None if collection in (None, "mem0") else collection, options)
+        name = None if collection in (None, "mem0") else to_segment(collection, "collection_name")
+        self._memory = MemoryAccess(memory, name, options)
         model = configured_model(config) if model is None else model
         self._model: Asked | None = None if model is None else asked(model)
         self._places: dict[str, ScopePath] = {}
@@ -125,7 +126,8 @@ class AsyncMemory(_Opened):
             message = f"memory_type must be {PROCEDURAL!r} or None: {shown(memory_type)}"
             raise mem0_error("ValidationError", message, "VALIDATION_002")
         meta = _without_ids(metadata or {})
-        created, expires = _time(meta.pop("created_at", timestamp)), expiry_of(_date(expiration_date))
+        named = "metadata.created_at" if "created_at" in meta else "timestamp"
+        created, expires = _time(meta.pop("created_at", timestamp), named), expiry_of(_date(expiration_date))
         texts = _texts(messages)
         if procedure := agent_id is not None and memory_type == PROCEDURAL:
             model = self._model if llm is None else asked(chat_model(llm))
@@ -296,8 +298,8 @@ def _without_ids(metadata: Row) -> Row:
     return {name: value for name, value in metadata.items() if name not in ignored}
 
 
-def _time(value: Any) -> datetime | None:
-    return time_of(value.isoformat() if isinstance(value, datetime) else value, "timestamp")
+def _time(value: Any, name: str) -> datetime | None:
+    return time_of(value.isoformat() if isinstance(value, datetime) else value, name)
 
 
 def _date(value: Any) -> str | None:
@@ -337,6 +339,8 @@ def _wanted(filters: Row | None, others: Row, top_k: int) -> Row:
         raise InvalidValueError(f"{wrong[0]} belongs in filters: filters={{{wrong[0]!r}: …}}")
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
         raise InvalidValueError(f"top_k must be an integer that is not negative: {shown(top_k)}")
+    if not isinstance(filters or {}, Mapping):
+        raise InvalidValueError(f"filters must be a dict such as {{'user_id': 'alice'}}: {shown(filters)}")
     if not (ids := _ids(filters or {})):
         raise InvalidValueError(f"filters must have one of {', '.join(IDS)}: {shown(filters)}")
     return {**(filters or {}), **ids}

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..agents.model_requests import Asked
 from ..checks import shown
 from ..errors import InvalidValueError
 from ..event_loop import call
+from ..memory import OpenOptions
 from ..messages import Message
 from ..store.registry import sqlite_url
 from .foreign import require
@@ -30,6 +31,18 @@ def default_url(config: Any) -> str:
     folder = history.expanduser().absolute().parent
     folder.mkdir(parents=True, exist_ok=True)
     return sqlite_url(folder / "mnemic.db")
+
+
+def store_of(config: Any, options: OpenOptions) -> tuple[str, OpenOptions]:
+    """Return the URL and options of a `vector_store` with the provider "mnemic"; raises InvalidValueError."""
+    given = dict(config or {})
+    given.pop("collection_name", None)
+    url = given.pop("url", None)
+    if not isinstance(url, str):
+        raise InvalidValueError(f'the provider "mnemic" needs a url, such as "sqlite:///memory.db": {shown(url)}')
+    if unknown := given.keys() - OpenOptions.__annotations__.keys():
+        raise InvalidValueError(f'the provider "mnemic" takes a url, and options of mnemic.open, not {sorted(unknown)}')
+    return url, cast("OpenOptions", {**given, **options})
 
 
 def configured_model(config: Any) -> Callable[[list[Message]], str] | None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from msgspec.structs import replace
 
-from ..checks import check_several, check_text, shown, to_segment
+from ..checks import check_text, shown, to_segment
 from ..errors import BudgetError, InvalidValueError
 from ..features.sessions import AsyncSession
 from ..formats import to_openai
 from ..images import is_url
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message, Role, ToolCall
 from ..scope import AsyncScope
 from .foreign import keep, require, take_original
@@ -53,7 +53,7 @@ class MnemicSession:
     def __init__(
         self,
         session_id: str,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         user: User = None,
         max_tokens: int | None = None,
@@ -63,6 +63,8 @@ class MnemicSession:
         """Raise InvalidValueError for an invalid id or memory, TypeError as the SDK does for invalid settings."""
         self._name = to_segment(session_id, "session_id")
         self._user = user
+        if not callable(user):
+            self._ids(None)
         self._max_tokens = max_tokens
         self._memory = MemoryAccess(memory, options=options)
         self.session_id = session_id
@@ -75,7 +77,7 @@ class MnemicSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """Return the newest `limit` items, oldest first; without a limit, that of the settings, or all."""
+        """Return the newest `limit` items of what a run sees, oldest first; without a limit, that of the settings."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         ids = self._ids(wrapper)
@@ -104,11 +106,11 @@ class MnemicSession:
         self._memory.close_sync()
 
     async def _items(self, session: AsyncSession, limit: int | None) -> list[Any]:
-        if limit is None and self._max_tokens is not None:
-            messages = await _newest_turns(session, self._max_tokens)
-        else:
-            limit = None if limit is None or limit < 0 else limit
+        limit = None if limit is None or limit < 0 else limit
+        if self._max_tokens is None or limit == 0:
             messages = await session.messages(limit)
+        else:
+            messages = await _newest_turns(session, self._max_tokens)
         items = [item for message in messages for item in _to_items(message)]
         # A message that others have stored can be several items.
         return items if limit is None else items[max(0, len(items) - limit) :]
@@ -125,7 +127,11 @@ class MnemicSession:
             user = user(wrapper.context)
             if not user:
                 raise InvalidValueError(f"the function for the user returned {shown(user)}: no user has no session")
-        ids = [] if user is None else [user] if isinstance(user, str) else check_several(user, "user")
+        if user is None:
+            return []
+        ids = [user] if isinstance(user, str) else user
+        if not isinstance(ids, Sequence) or not ids or not all(isinstance(id, str) and id for id in ids):
+            raise InvalidValueError(f"user must be an id, or ids from the tenant down to the user: {shown(user)}")
         return [to_segment(id, "user") for id in ids]
 
 

@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 from ..checks import JSON, check_names, to_segment
 from ..errors import EventLoopError, NotFoundError
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..scope import AsyncScope
 from ..store.retry import retry_conflicts
 
@@ -30,7 +30,7 @@ class MnemicMemory(Memory):
 
     _memory: MemoryAccess = PrivateAttr()
 
-    def __init__(self, memory: AnyMemory = None, *, scope: str | None = None, **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, memory: AnyMemory = OWN, *, scope: str | None = None, **options: Unpack[OpenOptions]) -> None:
         """Use the notes of a scope, a memory or a URL, with `scope`, such as a user's id, of that scope in it.
 
         `options` are those of `mnemic.open`, for a URL.

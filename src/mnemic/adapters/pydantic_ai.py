@@ -13,7 +13,7 @@ from ..checks import to_segment
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message
 from ..scope import AsyncScope
 from .foreign import form_json, keep, original, require, take_original
@@ -51,7 +51,7 @@ class MnemicConversationStore(ConversationStore):
     Deleting a conversation deletes its messages, except for those that a fork of it still uses.
     """
 
-    def __init__(self, memory: AnyMemory = None, **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, memory: AnyMemory = OWN, **options: Unpack[OpenOptions]) -> None:
         """Raise InvalidValueError for an invalid memory."""
         self._memory = MemoryAccess(memory, options=options)
         self._likely: dict[str, str] = {}

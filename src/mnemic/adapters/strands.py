@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from ..checks import check_count, new_id, to_segment
-from ..errors import ConflictError, NotFoundError
+from ..checks import check_count, shown, to_segment
+from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.hits import Hit
 from ..features.memory_items import MemoryItem
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message
 from ..records import parse_time
 from ..scope import AsyncScope
@@ -45,7 +45,7 @@ FIELDS = tuple(field.name for field in fields(SessionMessage))
 class MnemicSessionRepository(SessionRepository):
     """Strands' sessions: each is a scope below the given one, and each agent in it a session of that scope."""
 
-    def __init__(self, memory: AnyMemory = None, **options: Unpack[OpenOptions]) -> None:
+    def __init__(self, memory: AnyMemory = OWN, **options: Unpack[OpenOptions]) -> None:
         """Use a scope, such as that of a user, a memory, or a URL, which is opened with `options` on first use."""
         self._memory = MemoryAccess(memory, options=options)
 
@@ -142,7 +142,7 @@ class MnemicMemoryStore(MemoryStore):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         *,
         name: str = "mnemic",
         description: str | None = None,
@@ -176,7 +176,9 @@ class MnemicMemoryStore(MemoryStore):
         return [_to_entry(hit) for hit in hits]
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> str:
-        """Remember a text, unless the same is known already; return its id."""
+        """Remember a text, unless the same is known already; return its id. Raises InvalidValueError without text."""
+        if not isinstance(content, str) or not content.strip():
+            raise InvalidValueError(f"a memory needs text: {shown(content)}")
         text = clean_text(content)
         item = await self._memory.call(lambda scope: scope.remember(text, metadata=metadata, duplicates="skip"))
         return item.id
@@ -261,7 +263,7 @@ async def _list(scope: AsyncScope, session_id: str, agent_id: str, offset: int) 
 def _second_id(message: Message) -> str:
     """Return the id of a message whose number another one has."""
     form = original(FRAMEWORK, message) or {}
-    return f"{message.id}/{form.get('message', {}).get('tracking_id') or new_id()}"
+    return f"{message.id}/{form.get('message', {}).get('tracking_id') or form.get('created_at')}"
 
 
 def _read(message: StrandsMessage) -> Message:

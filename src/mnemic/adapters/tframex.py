@@ -17,7 +17,7 @@ from ..checks import check_count, check_several, to_segment
 from ..errors import InvalidValueError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, MemoryAccess
+from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message, ToolCall
 from ..scope import AsyncScope
 from ..transfer.json_stream import clean_json
@@ -30,7 +30,7 @@ class MnemicMemoryStore(BaseMemoryStore):
 
     def __init__(
         self,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         session: str = "main",
         *,
         scope: str | None = None,

@@ -26,7 +26,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, call, off_loop
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, AnySession, MemoryAccess
+from ..memory_access import OWN, AnyMemory, AnySession, MemoryAccess
 from ..messages import Message
 from ..sync import Session
 from .capability import MemoryCapability
@@ -69,7 +69,7 @@ class Agent:
         tools: Sequence[Callable[..., Any] | pydantic_ai.Tool[Any]] = (),
         *,
         model: AnyModel | None = None,
-        memory: AnyMemory | MemoryAccess = None,
+        memory: AnyMemory | MemoryAccess | None = None,
         memory_options: OpenOptions | None = None,
         session: AnySession = "main",
         max_tokens: int | None = None,
@@ -104,7 +104,7 @@ class Agent:
         if memory is None and isinstance(session, Session | AsyncSession):
             self.memory: MemoryAccess = MemoryAccess.around(session)
         else:
-            self.memory = MemoryAccess.of(memory, name, memory_options)
+            self.memory = MemoryAccess.of(OWN if memory is None else memory, name, memory_options)
         self._owns = not isinstance(memory, MemoryAccess)
         self._has_memory = memory is not None or not isinstance(session, str)
 

@@ -16,7 +16,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from ..errors import MnemicError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, AnySession, MemoryAccess
+from ..memory_access import OWN, AnyMemory, AnySession, MemoryAccess
 from .conversion import text_of
 from .learning import AsyncLearner, Lesson
 from .run_memory import AgentCalls, Budget, CallContext, RunMemory
@@ -55,7 +55,7 @@ class MemoryCapability(AbstractCapability[Any]):
 
     def __init__(
         self,
-        memory: AnyMemory | MemoryAccess = None,
+        memory: AnyMemory | MemoryAccess = OWN,
         session: WhichSession = "main",
         *,
         budget: Budget | None = None,

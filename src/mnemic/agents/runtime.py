@@ -15,7 +15,7 @@ from ..checks import check_count, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, off_loop
 from ..memory import OpenOptions
-from ..memory_access import AnyMemory, AnySession, MemoryAccess
+from ..memory_access import OWN, AnyMemory, AnySession, MemoryAccess
 from ..messages import AgentCall, ToolCall
 from .agent import Agent, AnyModel, model_of
 from .conversion import text_of
@@ -38,7 +38,7 @@ class Runtime:
         self,
         agents: Iterable[Agent] = (),
         *,
-        memory: AnyMemory = None,
+        memory: AnyMemory = OWN,
         session: AnySession = "main",
         model: AnyModel | None = None,
         private: bool = False,

@@ -63,7 +63,7 @@ class AsyncNoteFiles:
             raise InvalidValueError(f"File {path} exceeds maximum line limit of {MAX_LINES:,} lines.")
         first, last = 1, len(lines)
         if view_range is not None:
-            if len(view_range) != 2:
+            if not isinstance(view_range, Sequence) or len(view_range) != 2:
                 raise InvalidValueError(f"view_range must be two line numbers: {shown(view_range)}")
             first = max(1, check_count(view_range[0], "view_range", least=-1))
             end = check_count(view_range[1], "view_range", least=-1)
@@ -89,6 +89,7 @@ class AsyncNoteFiles:
 
     async def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
         """Replace a text that a file has exactly once."""
+        check_text(old_str, "old_str")
 
         def replaced(text: str) -> tuple[str, str]:
             count = text.count(old_str) if old_str else 0
@@ -112,6 +113,8 @@ class AsyncNoteFiles:
 
     async def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert lines after a line of a file; 0 is its beginning."""
+        if isinstance(insert_line, bool) or not isinstance(insert_line, int):
+            raise InvalidValueError(f"insert_line must be an integer: {shown(insert_line)}")
 
         def inserted(text: str) -> tuple[str, str]:
             lines = text.split("\n")

@@ -29,6 +29,8 @@ ENTITIES = ("user_id", "agent_id", "app_id", "run_id")
 TIMES = {"created_at": "created", "timestamp": "created", "updated_at": "updated"}
 TEXTS = ("keywords", "text", "memory", "data")
 IDS = ("id", "memory_id", "memory_ids")
+SINGLE = ("agent_id", "app_id", "run_id", "actor_id", "role")
+"""Names in the metadata whose value is one text. Others may have a list, of which one value has to be equal."""
 
 Test: TypeAlias = Callable[[Record], bool]
 
@@ -138,11 +140,10 @@ class Filters:
             hints = Hints(users=frozenset(choices))
         elif (
             operator in ("eq", "in")
-            and name not in (*TIMES, *TEXTS, *IDS, "user_id", "expiration_date", "categories")
-            and all(isinstance(one, bool | str) or (isinstance(one, int) and abs(one) < 2**53) for one in choices)
-            and (key := name.removeprefix("metadata."))
+            and name.removeprefix("metadata.") in SINGLE
+            and all(isinstance(one, str) for one in choices)
         ):
-            hints = Hints(metadata={key: list(choices) if operator == "in" else given})
+            hints = Hints(metadata={name.removeprefix("metadata."): list(choices) if operator == "in" else given})
         elif TIMES.get(name) == "created" and isinstance(given, datetime):
             since = given if operator in ("gt", "gte") else None
             hints = Hints(since=since, until=given if operator in ("lt", "lte") else None)

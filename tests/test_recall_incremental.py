@@ -191,6 +191,14 @@ def test_each_recall_is_that_of_a_new_memory(steps: list[tuple[bool, tuple[Any, 
     play(f"memory://incremental{next(NUMBERS)}", steps)
 
 
+@pytest.mark.parametrize("removal", [("clear", "s2"), ("erase",)])
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_removed_messages_change_no_score(role: str, removal: tuple[str, ...]) -> None:
+    monday = ("remember", "k3", "Coffee last Monday. ")
+    said = ("say", "s2", [(role, "Bert", "green tea"), (role, "Dora", "We had tea in the garden on 3 May")])
+    play(f"memory://incremental{next(NUMBERS)}", [(False, monday), (False, said), (False, removal), (True, monday)])
+
+
 @pytest.mark.usefixtures("little_room")
 def test_each_recall_is_that_of_a_new_memory_with_little_room() -> None:
     test_each_recall_is_that_of_a_new_memory()

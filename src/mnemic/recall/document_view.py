@@ -98,16 +98,16 @@ class DocumentView:
         self._traffic.extend(traffic)
         self.traffic: Flags = self._traffic.values
         """System messages, tool calls and tool results."""
-        self.any_traffic |= bool(traffic.any())
+        self.any_traffic |= bool((traffic & alive).any())
         self.counted: Flags = self.alive & ~self.traffic if self.any_traffic else self.alive
         """Documents that count for word statistics and mean similarity."""
         self.documents: int = self.size
         if self.any_traffic or not self.whole:
             self.documents = int(np.count_nonzero(self.counted))
         self._any_other |= bool((self.counted[first:] & ~turn).any())
-        self.any_turn |= bool(turn.any())
-        self.mixed = self.any_turn and self._any_other
         spoken = first + np.flatnonzero(turn & alive)
+        self.any_turn |= len(spoken) > 0
+        self.mixed = self.any_turn and self._any_other
         changed = self.line.extend(table, spoken)
         self.turns: int = self.line.turns
         self.all_turns: bool = self.turns == self.size

@@ -447,3 +447,33 @@ def test_processes_and_threads_share_a_memory_and_lose_nothing(tmp_path: Path, f
         assert process.wait(120) == 0
     assert memory.info("/alice").record_count == 20
     memory.close()
+
+
+@pytest.mark.parametrize("own", ["mine", None, [1], {"categories": "x", "a": 1}, {"private": True}, {}])
+def test_metadata_may_have_the_name_under_which_ours_is_kept(ours: MnemicMemory, own: Any) -> None:
+    ours.remember("A tuba is heavy", categories=["brass"], metadata={"crewai": own, "n": 1})
+    ours.remember("A flute is light", metadata={"crewai": own})
+    assert [(one.content, one.metadata, one.categories, one.private) for one in ours.list_records()] == [
+        ("A flute is light", {"crewai": own}, [], False),
+        ("A tuba is heavy", {"crewai": own, "n": 1}, ["brass"], False),
+    ]
+    assert ours.recall("tuba", limit=1)[0].record.metadata == {"crewai": own, "n": 1}
+    assert ours.forget(metadata_filter={"crewai": own}) == 2
+
+
+@pytest.mark.parametrize("own", ["mine", [1], {"a": 1}])
+def test_metadata_of_that_name_from_elsewhere_is_left_alone(own: Any) -> None:
+    with mnemic.open("memory://") as store:
+        store.scope("ana").remember("A tuba is heavy", metadata={"crewai": own})
+        assert MnemicMemory(store.scope("ana")).list_records()[0].metadata == {"crewai": own}
+
+
+def test_forgetting_no_records_deletes_none(ours: MnemicMemory) -> None:
+    ours.remember("A tuba is heavy", scope="/a")
+    assert ours.forget(record_ids=[]) == ours.forget(scope="/a", record_ids=[]) == 0
+    for wrong in ({"record_ids": "x"}, {"categories": "brass"}):
+        with pytest.raises(mnemic.InvalidValueError, match=f"{next(iter(wrong))} must be a list"):
+            ours.forget(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(mnemic.InvalidValueError, match="categories must be a list"):
+        ours.recall("tuba", categories="brass")  # type: ignore[arg-type]
+    assert len(ours.list_records()) == 1

@@ -425,3 +425,25 @@ def test_agentcore_takes_the_arguments_of_its_own_class(endpoint: str) -> None:
         assert [message.role for message in again.get_messages()] == ["user", "assistant"]
         assert again.get_system_message() == "Be kind."
         assert AgentCoreMemory({"id": id}, Client(), "bob", "monday").get_messages() == []
+
+
+@pytest.mark.parametrize("missing", [None, "", 5])
+def test_a_missing_id_is_refused(missing: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="primary_key_value must be a text that is not empty"):
+        DynamoDBMemory("table", missing)
+    with pytest.raises(mnemic.InvalidValueError, match="table_name must be a text"):
+        DynamoDBMemory(missing, "ana")
+    with pytest.raises(mnemic.InvalidValueError, match="actor_id must be a text"):
+        AgentCoreMemory({"id": "m"}, None, missing, "monday")
+    with pytest.raises(mnemic.InvalidValueError, match="session_id must be a text"):
+        AgentCoreMemory({"id": "m"}, None, "ana", missing)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 5])
+def test_what_is_no_message_is_refused_with_all_others(wrong: Any) -> None:
+    memory = MnemicMemory("memory://")
+    with pytest.raises(mnemic.InvalidValueError, match="a Fence Message is stored"):
+        memory.add_messages([Message(role="user", content="hi"), wrong])
+    with pytest.raises(mnemic.InvalidValueError, match="a Fence Message is stored"):
+        memory.messages.append(wrong)
+    assert memory.get_messages() == []

@@ -367,3 +367,56 @@ def test_processes_and_threads_share_a_session_and_lose_nothing(
         list(threads.map(lambda n: provider.sync_turn(f"thread {n}", "Noted."), range(10)))
         assert process.wait(120) == 0
     assert len(said(home)) == 40
+
+
+def test_who_has_no_id_on_a_gateway_sees_neither_the_cli_nor_others(provider: MnemicMemoryProvider, home: Path) -> None:
+    provider.sync_turn("The shellfish is hidden", "Noted.")
+    found = []
+    for session, named in (
+        ("s2", {"chat_id": "-100", "user_id": ""}),
+        ("s3", {"chat_id": "-200"}),
+        ("s4", {"gateway_session_key": "agent:main:5"}),
+        ("s5", {}),
+        ("s6", {}),
+    ):
+        other = MnemicMemoryProvider()
+        other.initialize(session, hermes_home=str(home), platform="telegram", **named)
+        found.append(other.prefetch("shellfish", session_id="other"))
+        other.sync_turn("No shellfish for me", "Noted.")
+        other.shutdown()
+    assert found == [""] * 5
+    assert said(home, "telegram", "chat:-100", session="s2") == [
+        ("user", "No shellfish for me"),
+        ("assistant", "Noted."),
+    ]
+    again = MnemicMemoryProvider()
+    again.initialize("s7", hermes_home=str(home), platform="telegram", chat_id="-100")
+    assert "No shellfish" in again.prefetch("shellfish")
+    again.shutdown()
+
+
+@pytest.mark.parametrize("platform", ["cli", "tui", "acp"])
+def test_platforms_of_one_machine_share_a_memory(provider: MnemicMemoryProvider, home: Path, platform: str) -> None:
+    provider.sync_turn("No shellfish for me", "Noted.")
+    other = MnemicMemoryProvider()
+    other.initialize("s2", hermes_home=str(home), platform=platform, gateway_session_key="x")
+    assert "No shellfish" in other.prefetch("shellfish")
+    other.shutdown()
+
+
+def test_a_long_session_does_not_hide_others(provider: MnemicMemoryProvider) -> None:
+    provider.sync_turn("Ines is allergic to shellfish", "Noted.", session_id="old")
+    for number in range(20):
+        provider.sync_turn(f"shellfish allergy of Ines {number}", f"Ines, allergy, shellfish {number}")
+    assert "Ines is allergic to shellfish" in provider.prefetch("Ines shellfish allergy")
+
+
+def test_an_unknown_setting_is_refused(home: Path) -> None:
+    (home / "mnemic.json").write_text('{"encryption_key": "x"}')
+    with pytest.raises(mnemic.InvalidValueError, match="has no setting encryption_key"):
+        MnemicMemoryProvider().initialize("s1", hermes_home=str(home), platform="cli")
+
+
+@pytest.mark.parametrize("wrong", [None, "x", []])
+def test_arguments_of_a_tool_that_are_no_object(provider: MnemicMemoryProvider, wrong: Any) -> None:
+    assert "are an object" in json.loads(provider.handle_tool_call("mnemic_recall", wrong))["error"]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -352,3 +353,20 @@ def test_bad_input_has_a_clear_error() -> None:
     with pytest.raises(mnemic.InvalidValueError, match="only an agent with a conversation"):
         use_memory(object())
     assert memory.retrieve_all() == []
+
+
+def test_a_description_replaces_one_with_characters_that_cannot_be_stored() -> None:
+    with mnemic.open("memory://") as store:
+        for text in ("a\x00b", "second", "\ud800x", "c\x00d", "last"):
+            chat = ConversationMemory(text, memory=store, session="monday")
+            assert [(one.role, one.content) for one in chat.memory] == [("system", text)]
+
+
+def test_an_agent_keeps_the_strategies_of_its_memory() -> None:
+    agent = SimpleNamespace(memory=theirs.MemoryManager("managed_conversation"), instruction="", name="baker")
+    own = agent.memory.memory_module
+    given = {name: object() for name in ("trigger_strategy", "process_strategy", "retrieval_strategy")}
+    for name, strategy in given.items():
+        setattr(own, name, strategy)
+    made = use_memory(agent).memory_module
+    assert {name: getattr(made, name) for name in given} == given

@@ -148,3 +148,11 @@ def test_bad_input_has_a_clear_error() -> None:
         assert not memory.has_entries()
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("wrong", ["x", [("a", 1)], 5])
+def test_metadata_that_is_no_object_is_refused(wrong: Any) -> None:
+    memory = MnemicMemory("memory://")
+    with pytest.raises(mnemic.InvalidValueError, match="metadata must be an object"):
+        asyncio.run(memory.write("k", 1, metadata=wrong))
+    assert asyncio.run(memory.read()) == {}

@@ -220,3 +220,19 @@ def test_bad_input_has_a_clear_error() -> None:
             MnemicMemoryStore(max_history_size=-1)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("content", [[{"type": "text", "text": "hi"}], {"a": 1}, 5])
+def test_content_that_could_not_be_read_again_is_refused(content: Any) -> None:
+    store = MnemicMemoryStore("memory://")
+    message = Message(role="user", content="hi")
+    asyncio.run(store.add_message(message))
+    message.content = content
+    with pytest.raises(mnemic.InvalidValueError, match="content of a TFrameX Message is text"):
+        asyncio.run(store.add_message(message))
+    assert asyncio.run(store.get_history()) == [Message(role="user", content="hi")]
+
+
+def test_a_history_of_no_messages_is_refused() -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="max_history_size must be from 1"):
+        MnemicMemoryStore("memory://", max_history_size=0)

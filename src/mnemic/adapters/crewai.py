@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from crewai.memory.types import MemoryMatch, MemoryRecord, ScopeInfo
 from crewai.memory.unified_memory import Memory
 from crewai.memory.utils import join_scope_paths
 
-from ..checks import from_segment, to_segment
+from ..checks import check_several, from_segment, to_segment
 from ..errors import InvalidValueError, NotFoundError
 from ..features.hits import Hit, best_passing
 from ..features.memory_items import MemoryItem, to_item
@@ -34,7 +34,8 @@ from .foreign import require
 require("crewai", "1.15", "1.16", "crewai")
 
 CREWAI = "crewai"
-"""In the metadata of a memory: its categories, and whether it is private."""
+"""In the metadata of a memory: its categories, whether it is private, and what the program has under this name."""
+OWN_FIELDS = {"categories", "private", "metadata"}
 MOST_SEARCHED = 1000
 """How many hits a recall looks through for those of the categories, and those that are not private."""
 DELETED = 500
@@ -167,8 +168,9 @@ class MnemicStorage(ClosesMemory):
         def passes(hit: Hit) -> bool:
             record = _record(root, to_item(hit.record))
             is_shown = not record.private or reader in (None, record.source)
-            return is_shown and (not categories or not {*categories}.isdisjoint(record.categories))
+            return is_shown and (not asked or not {*asked}.isdisjoint(record.categories))
 
+        asked = check_several(categories, "categories") if categories else None
         if limit <= 0 or not query.strip():
             return []
         recall = partial(_place(root, scope).recall, query, kinds=MEMORY, uses=uses)
@@ -212,10 +214,14 @@ class MnemicStorage(ClosesMemory):
         older_than: datetime | None = None,
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
+        """Delete the memories that match all that is given, none for an empty `record_ids`; return their number."""
+        ids = None if record_ids is None else {*check_several(record_ids, "record_ids")}
+        names = {*check_several(categories, "categories")} if categories else None
+
         def matches(record: MemoryRecord) -> bool:
             return (
-                (not record_ids or record.id in record_ids)
-                and (not categories or not {*categories}.isdisjoint(record.categories))
+                (ids is None or record.id in ids)
+                and (names is None or not names.isdisjoint(record.categories))
                 and (older_than is None or _aware(record.created_at) < _aware(older_than))
                 and all(record.metadata.get(name) == value for name, value in (metadata_filter or {}).items())
             )
@@ -283,8 +289,11 @@ def _reasons(hit: Hit) -> list[str]:
 
 
 def _item(record: MemoryRecord) -> MemoryItem:
-    kept = {"categories": record.categories} if record.categories else {}
-    own: Mapping[str, Any] = {**kept, "private": True} if record.private else kept
+    own: dict[str, Any] = {"categories": record.categories} if record.categories else {}
+    if record.private:
+        own["private"] = True
+    if CREWAI in record.metadata:
+        own["metadata"] = record.metadata[CREWAI]
     return MemoryItem(
         text=clean_text(record.content),
         id=record.id,
@@ -298,7 +307,11 @@ def _item(record: MemoryRecord) -> MemoryItem:
 def _record(root: AsyncScope, item: MemoryItem) -> MemoryRecord:
     """Return a memory, also one that did not come from CrewAI, as CrewAI's record; its times are UTC without a zone."""
     metadata = dict(item.metadata)
-    own = metadata.pop(CREWAI, None) or {}
+    own: dict[str, Any] = {}
+    if isinstance(found := metadata.get(CREWAI), dict) and found.keys() <= OWN_FIELDS:
+        own = metadata.pop(CREWAI)
+    if "metadata" in own:
+        metadata[CREWAI] = own["metadata"]
     times = [(time or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None) for time in (item.created, item.updated)]
     return MemoryRecord.model_construct(  # without validation: it was stored
         id=item.id,

@@ -91,7 +91,7 @@ class MnemicMemory(BaseMemory):
             raise InvalidValueError(f"role must be 'system', 'user' or 'assistant': {shown(role)}")
 
     def add_messages(self, messages: list[FenceMessage]) -> None:
-        """Add messages, all or none."""
+        """Add messages, all or none; raises InvalidValueError for anything else."""
         self.session.add_many([to_message(message, self._metadata) for message in messages])
 
     def set_system_message(self, content: Any) -> None:
@@ -139,6 +139,7 @@ class DynamoDBMemory(MnemicMemory):
         source: str | None = None,
         extra_fields: dict[str, Any] | None = None,
     ) -> None:
+        _check_given(table_name=table_name, primary_key_value=primary_key_value)
         self.table_name = table_name
         self.primary_key_value = primary_key_value
         self.sort_key_value: str = sort_key_value or str(uuid.uuid4())
@@ -153,6 +154,7 @@ class AgentCoreMemory(MnemicMemory):
     """A conversation in an AgentCore memory, with the arguments of Fence's own class; the actor is the scope."""
 
     def __init__(self, agentcore_memory: Mapping[str, Any], client: Any, actor_id: str, session_id: str) -> None:
+        _check_given(actor_id=actor_id, session_id=session_id)
         self.agentcore_memory = agentcore_memory
         self.client = client
         self.actor_id = actor_id
@@ -160,6 +162,13 @@ class AgentCoreMemory(MnemicMemory):
         region = getattr(client, "region_name", None)
         url = f"agentcore://{agentcore_memory['id']}" + (f"?{urlencode({'region': region})}" if region else "")
         super().__init__(url, session_id, scope=actor_id)
+
+
+def _check_given(**ids: object) -> None:
+    """Raise InvalidValueError for an id that is missing: those without one would share a conversation."""
+    for name, id in ids.items():
+        if not isinstance(id, str) or not id:
+            raise InvalidValueError(f"{name} must be a text that is not empty: {shown(id)}")
 
 
 class _Messages(MessageList[FenceMessage]):
@@ -173,6 +182,8 @@ class _Messages(MessageList[FenceMessage]):
 
 def to_message(given: FenceMessage, metadata: Mapping[str, Any] | None = None) -> Message:
     """Return a message of Fence as a Message, from which `to_fence` makes the same again."""
+    if not isinstance(given, FenceMessage):
+        raise InvalidValueError(f"a Fence Message is stored, not {type(given).__name__}")
     match given.content:
         case [TextContent(text=text)] if type(given) is FenceMessage and type(given.content[0]) is TextContent:
             if text.strip() and clean_text(text) == text:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from agent.memory_provider import MemoryProvider
 
 from ..checks import check_count, shown, to_segment
 from ..errors import InvalidValueError, MnemicError
-from ..features.hits import Hit
+from ..features.hits import Hit, best_passing
 from ..files import replace_file
 from ..formats import from_openai
 from ..memory_access import AnyMemory, MemoryAccess
@@ -32,6 +33,11 @@ from ..transfer.json_stream import clean_json, clean_text
 NAME = "mnemic"
 SOURCE = "hermes"
 """Source of memories that Hermes's own memory tool has written."""
+SETTINGS = ("url", "user")
+LOCAL = ("cli", "tui", "desktop", "acp", "local", "cron", "subagent", "curator")
+"""Platforms on the user's own machine: they have no user ids."""
+MOST_SEARCHED = 1000
+"""How many hits a recall looks through for those of other sessions."""
 PROMPT = """\
 # Memory
 You remember all earlier conversations with this user. What seems to matter for a message is shown with it. Use \
@@ -67,8 +73,8 @@ TOOLS = [
 class MnemicMemoryProvider(MemoryProvider):  # type: ignore[misc]  # it has no types
     """A memory for Hermes: `memory.provider: mnemic` in its config.yaml.
 
-    A user of the CLI is the scope `user`, one of a gateway a scope such as `telegram/123`; a session of Hermes is a
-    session of that scope.
+    A user of the CLI is the scope `user`, one of a gateway a scope such as `telegram/123`; who has no id there is the
+    chat, such as `telegram/chat:-100`, or the session. A session of Hermes is a session of that scope.
     """
 
     def __init__(self, memory: AnyMemory | None = None, user: str | None = None) -> None:
@@ -89,19 +95,25 @@ class MnemicMemoryProvider(MemoryProvider):  # type: ignore[misc]  # it has no t
     def initialize(self, session_id: str, **kwargs: Any) -> None:
         """Take the user and the session; only a primary agent's turns are stored, not those of jobs and subagents.
 
-        The memory is opened on first use. Raises InvalidValueError if `mnemic.json` cannot be read.
+        The memory is opened on first use. Raises InvalidValueError if `mnemic.json` cannot be read, or has other
+        settings.
         """
         home = kwargs.get("hermes_home") or _home()
         config = _config(home)
         own = sqlite_url(Path(home).absolute() / "mnemic.db")
         self.shutdown()
         self._access = MemoryAccess(self._given if self._given is not None else config.get("url") or own)
+        platform = kwargs.get("platform") or "cli"
         if user := self._given_user or config.get("user"):
             self._user = (to_segment(user, "user"),)
         elif user := kwargs.get("user_id"):
-            self._user = (to_segment(kwargs.get("platform") or "cli", "platform"), to_segment(str(user), "user_id"))
-        else:
+            self._user = (to_segment(platform, "platform"), to_segment(str(user), "user_id"))
+        elif platform in LOCAL:
             self._user = ("user",)
+        else:
+            chat = kwargs.get("chat_id") or kwargs.get("gateway_session_key")
+            name = f"chat:{chat}" if chat else f"session:{session_id}"
+            self._user = (to_segment(platform, "platform"), to_segment(name, "chat_id"))
         self._session = session_id
         self._writes = kwargs.get("agent_context", "primary") == "primary"
 
@@ -216,6 +228,8 @@ def _config(home: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise InvalidValueError(f"{str(path)!r} is not a JSON object")
+    if unknown := sorted(found.keys() - {*SETTINGS}):
+        raise InvalidValueError(f"{str(path)!r} has no setting {', '.join(unknown)}: there are {', '.join(SETTINGS)}")
     return found
 
 
@@ -242,12 +256,15 @@ async def _recall(scope: AsyncScope, query: str, k: int, session: str | None = N
     """Return the best hits; without those of a session, which the agent sees anyway."""
     if not query.strip():
         return []
-    current = None if session is None else scope.session(to_segment(session, "session_id")).scope
-    hits = await scope.recall(query, k if current is None else 3 * k)
-    return [hit for hit in hits if hit.scope != current][:k]
+    if session is None:
+        return await scope.recall(query, k)
+    current = scope.session(to_segment(session, "session_id")).scope
+    return await best_passing(partial(scope.recall, query), k, lambda hit: hit.scope != current, MOST_SEARCHED)
 
 
 async def _call(scope: AsyncScope, tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(f"the arguments of {tool} are an object, not {shown(given)}")
     if tool == "mnemic_recall":
         hits = await _recall(scope, str(given.get("query", "")), min(check_count(given.get("k", 10), "k"), 50))
         return {"results": [{"id": hit.id, "text": _line(hit)[2:], "score": round(hit.score, 2)} for hit in hits]}

@@ -193,7 +193,7 @@ def use_memory(
     scope: str | None = None,
     **options: Unpack[OpenOptions],
 ) -> MemoryManager:
-    """Give an agent a memory of the type and configuration that it has, in a session; by default that of its name.
+    """Give an agent a memory of the type, configuration and strategies that it has, in a session, by default its name.
 
     Raises InvalidValueError for an agent without a memory of MARSYS, or with the type "kg".
     """
@@ -209,6 +209,9 @@ def use_memory(
         scope=scope,
         **options,
     )
+    if isinstance(old.memory_module, theirs.ManagedConversationMemory):
+        for name in ("trigger_strategy", "process_strategy", "retrieval_strategy"):
+            setattr(manager.memory_module, name, getattr(old.memory_module, name))
     return manager
 
 
@@ -231,9 +234,12 @@ class _ReadOnce(Sequence[MarsysMessage]):
 
 def _described(stored: list[Message], description: str) -> list[Message]:
     """Return the messages with a first system message of this text."""
-    if stored and stored[0].role == "system":
-        return [replace(stored[0], content=description), *stored[1:]]
-    return [to_message(MarsysMessage(role="system", content=description)), *stored]
+    made = to_message(MarsysMessage(role="system", content=description))
+    if not stored or stored[0].role != "system":
+        return [made, *stored]
+    first = stored[0]
+    kept = {name: value for name, value in first.metadata.items() if name != "marsys"}
+    return [replace(first, content=made.content, metadata={**kept, **made.metadata}), *stored[1:]]
 
 
 def _rewritten(stored: list[Message], messages: Iterable[MarsysMessage], before: frozenset[str]) -> Iterator[Message]:

@@ -12,8 +12,8 @@ require("opper-agents", "0.4", "0.5", "opper")
 from opper_agents.memory import Memory, MemoryEntry
 from pydantic import PrivateAttr
 
-from ..checks import JSON, check_names, to_segment
-from ..errors import EventLoopError, NotFoundError
+from ..checks import JSON, check_names, shown, to_segment
+from ..errors import EventLoopError, InvalidValueError, NotFoundError
 from ..memory import OpenOptions
 from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..scope import AsyncScope
@@ -67,6 +67,8 @@ class MnemicMemory(Memory):
 
         Raises InvalidValueError for another value, ConflictError if concurrent writes win every attempt.
         """
+        if not isinstance(metadata, Mapping | None):
+            raise InvalidValueError(f"metadata must be an object: {shown(metadata)}")
         await self._memory.call(lambda scope: _write(scope, key, value, description, metadata))
 
     async def clear(self) -> None:

@@ -44,7 +44,7 @@ class MnemicMemoryStore(BaseMemoryStore):
         """
         self._memory = MemoryAccess(memory, None if scope is None else to_segment(scope, "scope"), options)
         self._name = to_segment(session, "session")
-        self._size = None if max_history_size is None else check_count(max_history_size, "max_history_size")
+        self._size = None if max_history_size is None else check_count(max_history_size, "max_history_size", least=1)
 
     async def add_message(self, message: TFrameXMessage) -> None:
         """Add a message; raises InvalidValueError for anything else."""
@@ -83,6 +83,8 @@ def to_message(given: TFrameXMessage) -> Message:
     """Return a message of TFrameX as a Message, from which `to_tframex` makes the same again."""
     if not isinstance(given, TFrameXMessage):
         raise InvalidValueError(f"a TFrameX Message is stored, not {type(given).__name__}")
+    if not isinstance(given.content, str | None):
+        raise InvalidValueError(f"content of a TFrameX Message is text, not {type(given.content).__name__}")
     message = message_of(
         given.role,
         clean_json(given.content),

@@ -43,7 +43,7 @@ def test_the_conformance_suite_of_langgraph_passes(file_url: str, place: str) ->
             async with mnemic.open_async(file_url) as memory:
                 yield MnemicSaver(memory)
         else:
-            async with MnemicSaver(file_url if place == "file" else None) as saver:
+            async with MnemicSaver(file_url if place == "file" else "memory://") as saver:
                 yield saver
 
     report = asyncio.run(validate(checkpointer_test(name=f"MnemicSaver {place}")(new)))

@@ -104,7 +104,7 @@ def open_journal(scope: Scope) -> Journal:
     return Journal(AsyncJournal(scope._async), scope._driver)
 
 
-def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
+def open_learner(memory: Scope | Memory | str, model: Any = None, *, name: str = "learner") -> Learner:
     """Open a learner for the conversations of a scope, on a background event loop; `close` it after use.
 
     Arguments and errors are those of `AsyncLearner`.

@@ -50,7 +50,7 @@ class MnemicMemoryTool(BetaAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     def call(self, input: object) -> str:
-        return str(super().call(input))
+        return str(super().call(input)) if _has_numbers(input) else self.execute(input)
 
     def clear_all_memory(self) -> str:
         """Delete all files."""
@@ -82,7 +82,7 @@ class MnemicAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     view = create = str_replace = insert = delete = rename = execute
 
     async def call(self, input: object) -> str:
-        return str(await super().call(input))
+        return str(await super().call(input)) if _has_numbers(input) else await self.execute(input)
 
     async def clear_all_memory(self) -> str:
         """Delete all files."""
@@ -91,6 +91,11 @@ class MnemicAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     async def close(self) -> None:
         """Close the memory, if it was given as a URL."""
         await self._memory.close()
+
+
+def _has_numbers(command: object) -> bool:
+    """Return whether a command has numbers, which the SDK also takes as text."""
+    return isinstance(command, Mapping) and not command.keys().isdisjoint(("insert_line", "view_range"))
 
 
 def _command(command: Any) -> Callable[[AsyncScope], Coroutine[Any, Any, str]]:

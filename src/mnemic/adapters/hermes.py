@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,8 +35,8 @@ SOURCE = "hermes"
 SETTINGS = ("url", "user")
 LOCAL = ("cli", "tui", "desktop", "acp", "local", "cron", "subagent", "curator")
 """Platforms on the user's own machine: they have no user ids."""
-MOST_SEARCHED = 1000
-"""How many hits a recall looks through for those of other sessions."""
+OTHERS = 3
+"""How many times as many hits as wanted a recall looks through first, and 4 times these next, for other sessions'."""
 PROMPT = """\
 # Memory
 You remember all earlier conversations with this user. What seems to matter for a message is shown with it. Use \
@@ -259,7 +258,7 @@ async def _recall(scope: AsyncScope, query: str, k: int, session: str | None = N
     if session is None:
         return await scope.recall(query, k)
     current = scope.session(to_segment(session, "session_id")).scope
-    return await best_passing(partial(scope.recall, query), k, lambda hit: hit.scope != current, MOST_SEARCHED)
+    return await best_passing(lambda n: scope.recall(query, OTHERS * n), k, lambda hit: hit.scope != current, 4 * k)
 
 
 async def _call(scope: AsyncScope, tool: str, given: Mapping[str, Any]) -> dict[str, Any]:

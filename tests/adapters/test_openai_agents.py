@@ -405,7 +405,7 @@ def test_bad_input_is_told(file_url: str) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="session_id"):
         MnemicSession(cast("Any", None), file_url)
     for user in (1, "", (), ("acme", ""), ("acme", None)):
-        with pytest.raises(mnemic.InvalidValueError, match="user must be an id, or ids from the tenant down"):
+        with pytest.raises(mnemic.InvalidValueError, match="user must be an id, or ids from the outermost scope down"):
             MnemicSession("s", file_url, user=cast("Any", user))
         of_run = MnemicSession("s", file_url, user=cast("Any", lambda context: context))
         with pytest.raises(mnemic.InvalidValueError, match="user"):

@@ -1,4 +1,4 @@
-"""Messages of a framework without loss, and the versions of frameworks that are supported."""
+"""Messages of a framework without loss, scopes of its ids, and the versions of frameworks that are supported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.json import encode as encode_json
 from msgspec.structs import replace
 
-from ..checks import MAX_JSON_DEPTH, MAX_KEY
+from ..checks import MAX_JSON_DEPTH, MAX_KEY, shown, to_segment
 from ..errors import InvalidValueError
 from ..formats import parts_of
 from ..images import split_data_url
@@ -184,6 +184,17 @@ def replace_part(form: Any, path: list[str | int], value: Any) -> Any:
         inner[place] = inner = inner[place].copy()
     inner[last] = value
     return copy
+
+
+def segments_of(given: object, what: str) -> list[str]:
+    """Return an id, or ids from the outermost scope to the innermost, as segments of a path.
+
+    Raises InvalidValueError for none, or an empty one, which all who have no id would share.
+    """
+    ids = [given] if isinstance(given, str) else given
+    if not isinstance(ids, Sequence) or not ids or not all(isinstance(id, str) and id for id in ids):
+        raise InvalidValueError(f"{what} must be an id, or ids from the outermost scope down: {shown(given)}")
+    return [to_segment(id, what) for id in ids]
 
 
 def require(distribution: str, at_least: str, below: str, extra: str | None = None) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypeAlias, Unpack
 
-from ..checks import shown, to_segment
 from ..errors import InvalidValueError
 from ..features.sessions import AsyncSession
 from ..memory import OpenOptions
 from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..records import MESSAGE, Ref
 from ..scope import AsyncScope
-from .foreign import require
+from .foreign import require, segments_of
 from .langchain import from_langchain, stored_id, to_langchain
 
 require("langchain", "1.4", "2")
@@ -213,7 +212,4 @@ def _ids(named: Named, runtime: Runtime[Any], what: str) -> list[str]:
     found = named(runtime) if callable(named) else named
     if found is None and not callable(named):
         return []
-    ids = [found] if isinstance(found, str) else found
-    if not isinstance(ids, Sequence) or not ids or not all(isinstance(id, str) and id for id in ids):
-        raise InvalidValueError(f"the {what} of the run is {shown(found)}, which is no id, nor a sequence of ids")
-    return [to_segment(id, what) for id in ids]
+    return segments_of(found, f"the {what} of the run")

@@ -18,7 +18,7 @@ from ..memory import OpenOptions
 from ..memory_access import OWN, AnyMemory, MemoryAccess
 from ..messages import Message, Role, ToolCall
 from ..scope import AsyncScope
-from .foreign import keep, require, take_original
+from .foreign import keep, require, segments_of, take_original
 
 if TYPE_CHECKING:
     from agents.memory import SessionSettings
@@ -127,12 +127,7 @@ class MnemicSession:
             user = user(wrapper.context)
             if not user:
                 raise InvalidValueError(f"the function for the user returned {shown(user)}: no user has no session")
-        if user is None:
-            return []
-        ids = [user] if isinstance(user, str) else user
-        if not isinstance(ids, Sequence) or not ids or not all(isinstance(id, str) and id for id in ids):
-            raise InvalidValueError(f"user must be an id, or ids from the tenant down to the user: {shown(user)}")
-        return [to_segment(id, "user") for id in ids]
+        return [] if user is None else segments_of(user, "user")
 
 
 async def _newest_turns(session: AsyncSession, max_tokens: int) -> list[Message]:

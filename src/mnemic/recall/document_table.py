@@ -393,8 +393,8 @@ class DocumentTable:
         self.session.extend(sessions)
         self.before.extend(before)
         self.after.extend(after)
-        for last, next in joined:
-            self.after.writable()[last] = next
+        for last, turn in joined:
+            self.after.writable()[last] = turn
         return begin
 
     def _sessions(self, streams: Whole, stretches: Whole) -> Whole:

@@ -40,6 +40,9 @@ class RemoteIndex:
         self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
         self._companion: Companion = companion or cast("Nearest", below).index
         self._cache = cache
+        self._updates = 0
+        self._updated: dict[StreamName, int] = {}
+        """The number of the last update of each stream by this process."""
 
     @property
     def large(self) -> int:
@@ -73,6 +76,7 @@ class RemoteIndex:
         """
         check_callable(progress, "progress")
         # In this order, so that concurrent writes leave the index behind the store, never ahead of it.
+        since = self._updates
         marks = await self._companion.marks(builder.name, scope)
         streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
         indexed = done = 0
@@ -85,7 +89,7 @@ class RemoteIndex:
             listed.add(name)
             mark = marks.get(name)
             if mark is None or mark.version != stream.version:
-                indexed += await self._update(stream, mark, builder)
+                indexed += await self._update(stream, mark, builder, since)
             done += stream.count
             if progress is not None:
                 progress(done, total)
@@ -114,20 +118,27 @@ class RemoteIndex:
         if self._own is None:
             await self.catch_up(near.scope, builder)
             return await self._companion.near(near)
+        since = self._updates
         found = await self._own.nearby(near)
         behind = [one for one in found.behind if one[0].kind not in AUDIT_KINDS]
         for stream, mark in behind:
-            await self._update(stream, mark, builder)
+            await self._update(stream, mark, builder, since)
         return (await self._own.nearby(near)).records if behind else found.records
 
-    async def _update(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
-        """Index what is new in a stream, unless another search is doing it; return how many records."""
+    async def _update(self, stream: Stream, mark: Mark | None, builder: EntryBuilder, since: int) -> int:
+        """Index what is new in a stream, unless another search has done it; return how many records.
+
+        `since` is the number of updates when the mark was read.
+        """
         async with self._cache.updating.hold((self, stream.name)) as waited:
-            if waited:
+            if waited or self._updated.get(stream.name, 0) > since:
                 mark = (await self._companion.marks(builder.name, stream.scope)).get(stream.name)
                 if mark is not None and mark.version >= stream.version:
                     return 0
-            return await self._index(stream, mark, builder)
+            indexed = await self._index(stream, mark, builder)
+            self._updates += 1
+            self._updated[stream.name] = self._updates
+            return indexed
 
     async def _index(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
         name, companion = stream.name, self._companion
